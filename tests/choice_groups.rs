@@ -6,7 +6,6 @@
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
-    clippy::indexing_slicing,
     reason = "a test may fail by panicking"
 )]
 
@@ -51,7 +50,7 @@ impl Fixture {
         std::fs::write(dir.path().join("grants.toml"), grants).unwrap();
         let model = model.display().to_string();
         let grants = dir.path().join("grants.toml").display().to_string();
-        let config = format!("grants = {grants:?}\n[model]\npath = {model:?}\n");
+        let config = format!("[plugins]\ngrants_file = {grants:?}\n[model]\npath = {model:?}\n");
         std::fs::write(dir.path().join("clawhost.toml"), config).unwrap();
         Self { dir }
     }
@@ -65,9 +64,9 @@ impl Fixture {
         let load = plugins.iter().map(|name| self.file(name)).collect();
         let (model, grants) = (self.file("model"), self.file("grants.toml"));
         TestServer::with(|config| {
-            config.load = load;
-            config.model.dir = Some(model);
-            config.grants = Some(grants);
+            config.plugins.files = load;
+            config.model.path = Some(model);
+            config.plugins.grants_file = Some(grants);
             config.training.enabled = false;
         })
         .await

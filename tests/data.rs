@@ -2,8 +2,6 @@
 //! rejected with instructions, adapters unknown to the journal are kept, and a full disk leaves no turn open.
 #![allow(
     clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
     clippy::panic,
     reason = "a test may fail by panicking"
 )]

@@ -1,9 +1,5 @@
 //! The demo, the README's first command, reports that the shipped policy learned, for every seed.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test may fail by panicking"
-)]
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use clawhost_tests::{Command, repeats};
 use serde_json::Value;

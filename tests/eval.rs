@@ -1,7 +1,6 @@
 //! `clawhost eval personalize` over real servers: its JSON output, and invalid arguments.
 #![allow(
     clippy::unwrap_used,
-    clippy::indexing_slicing,
     clippy::panic,
     reason = "a test may fail by panicking"
 )]
@@ -35,6 +34,8 @@ fn short_run_prints_the_documented_json_and_keeps_its_data() {
         "2",
         "--probes",
         "1",
+        "--fresh",
+        "2",
         "--json",
         "--data",
         data.to_str().unwrap(),
@@ -51,6 +52,7 @@ fn short_run_prints_the_documented_json_and_keeps_its_data() {
             let figures = &result["arms"][arm][persona];
             assert_eq!(figures["failed_requests"], 0, "{arm} {persona}");
             assert!(figures["first12"].is_number() && figures["last12"].is_number());
+            assert!(figures["fresh"].is_number() && figures["prompt_tokens"][0].is_number());
             assert_eq!(figures["align"].as_array().unwrap().len(), 1);
             assert!(
                 data.join(format!("{persona}-{arm}-1/journal.sqlite"))
@@ -82,6 +84,8 @@ fn missed_target_is_reported_and_fails_with_check() {
         "2",
         "--probes",
         "0",
+        "--fresh",
+        "2",
     ];
     let output = personalize(&dir, &flags);
     assert_eq!(output.code, Some(0), "{output:?}");
@@ -93,11 +97,12 @@ fn missed_target_is_reported_and_fails_with_check() {
 #[test]
 fn unknown_arguments_are_rejected_before_anything_starts() {
     let dir = TempDir::new().unwrap();
-    let rows: [(&[&str], &[&str]); 4] = [
+    let rows: [(&[&str], &[&str]); 5] = [
         (&["--arms", "grpo"], &["grpo", "hybrid-topk"]),
         (&["--personas", "pupil"], &["pupil", "teacher"]),
         (&["--seeds", "0"], &["1..=1000"]),
-        (&["--arm", "opd"], &["did you mean --arms?"]),
+        (&["--arm", "opd"], &["'--arms"]),
+        (&["--wish", "fame"], &["fame", "bullets"]),
     ];
     for (flags, named) in rows {
         let ended = personalize(&dir, flags);
@@ -106,6 +111,9 @@ fn unknown_arguments_are_rejected_before_anything_starts() {
             assert!(ended.stderr.contains(word), "{flags:?}: {}", ended.stderr);
         }
     }
+    let output = personalize(&dir, &["--wish", "short"]);
+    assert_eq!(output.code, Some(1));
+    assert!(output.stderr.contains("--model"), "{}", output.stderr);
     let nowhere = [
         "eval",
         "personalize",

@@ -2,7 +2,6 @@
 //! are counted in the status output.
 #![allow(
     clippy::unwrap_used,
-    clippy::indexing_slicing,
     clippy::panic,
     reason = "a test may fail by panicking"
 )]
@@ -10,8 +9,8 @@
 use clawhost::serve::{Server, Settings};
 use clawhost_journal::{Journal, NewStep, SampleRecord, StepOutcome, TurnId};
 use clawhost_tests::{Client, Command, TestServer, configuration};
-use clawhost_training::TrainingOptions;
-use clawhost_training::advantage::{Advantage, Baselines, Estimator};
+use clawhost_training::advantage::{Advantage, Baselines, Estimator, EstimatorConfig};
+use clawhost_training::{TrainingOptions, shaped_sample};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -52,13 +51,13 @@ async fn repeated_feedback_yields_informative_advantages() {
         ..TrainingOptions::default()
     };
     let rewarded = |sample: &SampleRecord| f64::from(sample.reward.unwrap());
-    let known = Baselines::new(options.baseline_rate, options.baseline_start).after([
+    let known = Baselines::new(options.baseline_rate, options.initial_baseline).after([
         (first[0].baseline_key.as_str(), rewarded(&first[0])),
         (redone[0].baseline_key.as_str(), rewarded(&redone[0])),
     ]);
     let second = [&first[1], &redone[1]];
-    let estimated = second.map(|sample| options.shaped_sample(sample, sample.reward.unwrap()));
-    let advantages = options.estimator_config().estimate(&estimated, &known);
+    let estimated = second.map(|sample| shaped_sample(&options, sample, sample.reward.unwrap()));
+    let advantages = EstimatorConfig::from(&options).estimate(&estimated, &known);
     assert_eq!(advantages, [Advantage::Zero, Advantage::Zero]);
 }
 
@@ -102,7 +101,7 @@ async fn stale_samples_are_reported_with_the_responsible_setting() {
     assert!(ended.stdout.contains(note), "{ended:?}");
 
     let mut config = configuration();
-    config.server.data = data.path().to_owned();
+    config.server.data_dir = data.path().to_owned();
     config.training.enabled = false;
     let server = Server::start(Settings::from(config)).await.unwrap();
     let client = Client::new(server.url());
@@ -117,7 +116,11 @@ async fn stale_samples_are_reported_with_the_responsible_setting() {
         ("/metrics", "clawhost_training_stale_samples_total 1\n"),
         ("/", note),
     ] {
-        let answer = reqwest::get(format!("{}{path}", server.url()))
+        let answer = clawhost_http::client()
+            .build()
+            .unwrap()
+            .get(format!("{}{path}", server.url()))
+            .send()
             .await
             .unwrap();
         let text = answer.text().await.unwrap();

@@ -31,6 +31,7 @@ mod signals;
 mod streaming;
 mod swap_under_load;
 mod transcripts;
+mod upgrade;
 
 /// Entry point of the child processes that [`clawhost_tests::Command`] starts.
 #[test]

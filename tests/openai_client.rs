@@ -9,12 +9,30 @@
     reason = "a test may fail by panicking, and this one reports when it cannot run"
 )]
 
+use std::ffi::OsStr;
+use std::process::Command;
+
 use clawhost_journal::TurnId;
 use clawhost_tests::TestServer;
 use serde_json::Value;
 
-/// Conversations after which a newer adapter must serve.
-const MOST: &str = "40";
+/// Holds a conversation with the script; its turns.
+async fn converse(python: &OsStr, server: &TestServer) -> Vec<Value> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/three_turns.py");
+    let url = format!("{}/v1", server.server.url());
+    let mut command = Command::new(python);
+    command.args([script, &url]);
+    for proxy in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
+        command.env_remove(proxy);
+    }
+    let output = tokio::task::spawn_blocking(move || command.output()).await;
+    let output = output.unwrap().unwrap();
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{complaints}");
+    let turns: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(turns.len(), 3);
+    turns
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn python_client_turns_are_matched_judged_and_trained() {
@@ -29,26 +47,8 @@ async fn python_client_turns_are_matched_judged_and_trained() {
         return;
     };
     let running = TestServer::start().await;
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/three_turns.py");
-    let url = format!("{}/v1", running.server.url());
-    let mut command = std::process::Command::new(python);
-    command.args([script, &url, MOST]);
-    for proxy in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
-        command.env_remove(proxy);
-    }
-    let output = tokio::task::spawn_blocking(move || command.output()).await;
-    let output = output.unwrap().unwrap();
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{complaints}");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    println!(
-        "{} conversations, later reply {}",
-        report["conversations"], report["later"]
-    );
-
-    let turns = report["turns"].as_array().unwrap();
-    assert_eq!(turns.len(), 3);
-    for turn in turns {
+    let turns = converse(&python, &running).await;
+    for turn in &turns {
         assert_eq!(turn["session"], turns[0]["session"]);
         assert!(turn["chunks"].as_u64().unwrap() > 1, "it streamed: {turn}");
     }
@@ -73,10 +73,17 @@ async fn python_client_turns_are_matched_judged_and_trained() {
         assert_eq!(turn["verdicts"][0]["reward"], reward, "{turn}");
         assert_eq!(turn["trained"], true, "{turn}");
     }
-    let newer = report["later"]["adapter"].as_u64();
-    let newer = newer.expect("a later reply came from a newer adapter");
-    assert!(newer > turns[0]["adapter"].as_u64().unwrap());
-    let later = running.turn(TurnId(report["later"]["turn"].as_i64().unwrap()));
+    // The steps run beside the requests, at a lower priority: only once one has published can a reply come from it.
+    let before = turns[0]["adapter"].as_u64().unwrap();
+    running
+        .until("a newer adapter is published", || {
+            (running.engine().active().version > before).then_some(())
+        })
+        .await;
+    let later = &converse(&python, &running).await[0];
+    let newer = later["adapter"].as_u64().unwrap();
+    assert!(newer > before);
+    let later = running.turn(TurnId(later["turn"].as_i64().unwrap()));
     assert_eq!(later.adapter_version, newer);
     let rows = running.journal().adapters().unwrap();
     assert!(

@@ -6,7 +6,6 @@
 
 #![allow(
     clippy::unwrap_used,
-    clippy::indexing_slicing,
     clippy::panic,
     missing_docs,
     reason = "a test may fail by panicking"
@@ -16,11 +15,13 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clawhost_policy::{
-    Adapter, BatchRow, Candidates, ChatInput, ChatTemplate, CompletionOutput, Engine,
-    EngineOptions, Event, GenerateRequest, Generation, LoadedVersion, Model, ModelFiles, Priority,
-    SamplingParams, Sequence, TemplateError, Tokenizer, TrainedWeights,
+use clawhost_chat::{ChatInput, ChatTemplate, Message, TemplateError, Tokenizer, Tool};
+use clawhost_cpu::{BatchRow, CpuModel};
+use clawhost_engine::{
+    Candidates, CompletionOutput, Engine, EngineOptions, Event, GenerateRequest, Generation,
+    LoadedVersion, Priority, SamplingParams, Sequence,
 };
+use clawhost_model::{Adapter, Model, ModelFiles};
 use serde_json::{Map, Value, json};
 
 /// Maximum logprob difference from transformers, in nats.
@@ -70,7 +71,7 @@ impl Case {
     }
 
     fn engine(&self, options: EngineOptions) -> Engine {
-        Engine::load(&ModelFiles::from_dir(&self.dir).unwrap(), options).unwrap()
+        clawhost_cpu::load_engine(&ModelFiles::from_dir(&self.dir).unwrap(), options).unwrap()
     }
 
     fn tokenizer(&self) -> Tokenizer {
@@ -246,11 +247,7 @@ fn converse(case: &Case, options: &EngineOptions, batched: bool) -> usize {
         for (version, (label, adapter, expected)) in (0..).zip(&case.versions) {
             let served = match adapter {
                 None => LoadedVersion::base(&case.model),
-                Some(adapter) => LoadedVersion {
-                    version,
-                    digest: adapter.digest(),
-                    weights: Some(TrainedWeights::Lora(Arc::clone(adapter))),
-                },
+                Some(adapter) => LoadedVersion::new(version, Arc::clone(adapter)),
             };
             conversations.push((label, served, &expected["conversations"][number]));
         }
@@ -298,8 +295,8 @@ fn compare(
 
 fn unbatched_options() -> EngineOptions {
     EngineOptions {
-        max_batch: 1,
-        prefix_caching: false,
+        max_num_seqs: 1,
+        enable_prefix_caching: false,
         ..EngineOptions::default()
     }
 }
@@ -315,7 +312,7 @@ fn greedy_continuations_match_transformers_one_by_one() {
 fn greedy_continuations_match_transformers_in_one_batch() {
     for case in Case::all() {
         let options = EngineOptions {
-            max_batch: 16,
+            max_num_seqs: 16,
             ..unbatched_options()
         };
         converse(&case, &options, true);
@@ -326,8 +323,8 @@ fn greedy_continuations_match_transformers_in_one_batch() {
 fn greedy_continuations_match_transformers_in_small_chunks() {
     for case in Case::all() {
         let options = EngineOptions {
-            max_batch: 16,
-            prefill_chunk: 7,
+            max_num_seqs: 16,
+            max_num_batched_tokens: 7,
             ..unbatched_options()
         };
         converse(&case, &options, true);
@@ -338,11 +335,11 @@ fn greedy_continuations_match_transformers_in_small_chunks() {
 #[test]
 fn second_turns_from_the_prefix_cache_match_transformers() {
     for case in Case::all() {
-        for prefill_chunk in [7, 512] {
+        for max_num_batched_tokens in [7, 512] {
             let options = EngineOptions {
-                max_batch: 16,
-                prefix_caching: true,
-                prefill_chunk,
+                max_num_seqs: 16,
+                enable_prefix_caching: true,
+                max_num_batched_tokens,
                 ..unbatched_options()
             };
             for batched in [true, false] {
@@ -489,9 +486,11 @@ fn rendered_conversations_match_transformers() {
         for one in list(&case.expected["rendered"]) {
             let mut extra = one["extra"].as_object().unwrap().clone();
             extra.insert("date_string".to_owned(), json!("05 Nov 2026"));
-            let tools = one["tools"].as_array().cloned().unwrap_or_default();
+            let messages: Vec<Message> = serde_json::from_value(one["messages"].clone()).unwrap();
+            let tools: Option<Vec<Tool>> = serde_json::from_value(one["tools"].clone()).unwrap();
+            let tools = tools.unwrap_or_default();
             let rendered = template.render(&ChatInput {
-                messages: list(&one["messages"]),
+                messages: &messages,
                 tools: &tools,
                 add_generation_prompt: one["add_generation_prompt"].as_bool().unwrap(),
                 extra: Some(&extra),

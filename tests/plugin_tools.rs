@@ -2,7 +2,6 @@
 //! command.
 #![allow(
     clippy::unwrap_used,
-    clippy::indexing_slicing,
     clippy::panic,
     reason = "a test may fail by panicking"
 )]
@@ -161,7 +160,7 @@ async fn call_costs_are_reported_from_the_journal_and_in_metrics() {
     let dir = TempDir::new().unwrap();
     let file = judge(&dir);
     let running = TestServer::with(|config| {
-        config.load = vec![file];
+        config.plugins.files = vec![file];
         // Without hints only the judge is called.
         config.training.method = clawhost_training::TrainingMethod::Binary;
     })
@@ -205,7 +204,11 @@ async fn call_costs_are_reported_from_the_journal_and_in_metrics() {
     let output = clawhost(&["plugin", "top", "--data", data]);
     assert!(output.stdout.contains("2 ok"), "{output:?}");
 
-    let metrics = reqwest::get(format!("{}/metrics", running.server.url()));
+    let metrics = clawhost_http::client()
+        .build()
+        .unwrap()
+        .get(format!("{}/metrics", running.server.url()))
+        .send();
     let metrics = metrics.await.unwrap().text().await.unwrap();
     for line in [
         "clawhost_plugin_calls_total{plugin=\"judge\",outcome=\"ok\",error=\"\"} 2".to_owned(),

@@ -1,9 +1,5 @@
 //! Readiness depends on chat, not on training.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test may fail by panicking"
-)]
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use clawhost_tests::TestServer;
 

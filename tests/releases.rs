@@ -1,10 +1,6 @@
 //! Release control while training: a promotion applies to the next request, a rollback reverts it, a pinned version
 //! stays active during training and across restarts, and unpinning publishes what was trained meanwhile.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test may fail by panicking"
-)]
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use clawhost::serve::{Server, Settings};
 use clawhost_tests::{Client, TestServer, configuration, user};
@@ -109,7 +105,13 @@ async fn operator_controls_the_active_version_during_training() {
     assert_eq!(served(&running).await, 1);
     assert_eq!(list(&running).await["pinned"], true);
     let url = format!("{}/v1/adapters/pin", running.server.url());
-    let freed = reqwest::Client::new().delete(url).send().await.unwrap();
+    let freed = clawhost_http::client()
+        .build()
+        .unwrap()
+        .delete(url)
+        .send()
+        .await
+        .unwrap();
     assert_eq!(freed.status(), 200);
     assert_eq!(served(&running).await, 1);
     let next = learn(&running, made + 1).await;
@@ -136,7 +138,7 @@ async fn restarted(running: TestServer) -> TestServer {
     let TestServer { server, data, .. } = running;
     server.stop().await;
     let mut config = configuration();
-    config.server.data = data.path().to_owned();
+    config.server.data_dir = data.path().to_owned();
     let server = Server::start(Settings::from(config)).await.unwrap();
     TestServer {
         client: Client::new(server.url()),

@@ -1,11 +1,7 @@
 //! Hot reload of plugins: a new build judges the next turn, or takes part in the next training step; a broken build is
 //! rejected with its reason and the previous one stays in use; every turn is judged exactly once. A judge whose grant
 //! is revoked is not called until it is granted again.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test may fail by panicking"
-)]
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -71,7 +67,7 @@ async fn reloaded_judge_judges_the_next_turn_and_every_turn_once() {
     build(&path, OLD);
     let load = vec![path.clone()];
     let started = TestServer::with(|config| {
-        config.load = load;
+        config.plugins.files = load;
         config.training.enabled = false;
     });
     let running = Arc::new(started.await);
@@ -150,7 +146,7 @@ async fn build_with_missing_grants_waits_for_its_grant() {
     let path = files.path().join("mine.wasm");
     build(&path, OLD);
     let load = vec![path.clone()];
-    let running = TestServer::with(|config| config.load = load).await;
+    let running = TestServer::with(|config| config.plugins.files = load).await;
     let first = judge(&running).await["digest"].clone();
     let greedy = include_bytes!("../plugins/artifacts/judge-model.wasm");
     build(&path, greedy);
@@ -200,9 +196,9 @@ async fn judge_with_revoked_grant_gives_no_verdict_until_granted_again() {
         "allow = [\"model\"]\nmodels = [\"judge\"]",
     );
     let running = TestServer::with(|config| {
-        grant(&config.server.data, &digest, asked);
-        config.load = load;
-        config.model.dir = Some(model);
+        grant(&config.server.data_dir, &digest, asked);
+        config.plugins.files = load;
+        config.model.path = Some(model);
         config.training.enabled = false;
     })
     .await;
@@ -300,8 +296,8 @@ async fn reloaded_loss_is_used_in_the_next_step_and_a_broken_one_is_not() {
     build(&path, ppo);
     let load = vec![path.clone()];
     let running = TestServer::with(|config| {
-        config.load = load;
-        config.training.batch = 1;
+        config.plugins.files = load;
+        config.training.batch_size = 1;
         // No teacher is configured for a loss that needs one.
         config.training.method = clawhost_training::TrainingMethod::Binary;
         // The reward itself, so that a second positive reward is a signal as well.
@@ -350,7 +346,7 @@ async fn reloaded_hint_extractor_gets_the_next_turn() {
     build(&path, old);
     let load = vec![path.clone()];
     let running = TestServer::with(|config| {
-        config.load = load;
+        config.plugins.files = load;
         config.training.enabled = false;
     })
     .await;

@@ -1,10 +1,6 @@
 //! Replay of recorded turns: the same judge gives the same verdicts, another judge's changed verdicts are listed,
 //! output is deterministic, and the journal is unchanged.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test may fail by panicking"
-)]
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::path::Path;
 
@@ -127,7 +123,11 @@ async fn replay_applies_settings_and_faults_are_not_zero_rewards() {
     let (running, turns) = recorded().await;
     let files = TempDir::new().unwrap();
     let path = files.path().join("starved.toml");
-    std::fs::write(&path, "[judging.limits]\nfuel = 10\n").unwrap();
+    std::fs::write(
+        &path,
+        "[plugins.config.judge-next-state.limits]\nfuel = 10\n",
+    )
+    .unwrap();
     let path = path.display().to_string();
     let starved = replay_json(running.data.path(), &["--config", &path]);
     let faults = starved["faults"].as_array().unwrap();

@@ -1,11 +1,7 @@
 //! A repeated request is a retry: its reply is a sibling of the first, and is not feedback on it.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test may fail by panicking"
-)]
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
-use clawhost_journal::{JudgingState, TurnState};
+use clawhost_journal::{JudgingState, MatchDecision, TurnState};
 use clawhost_tests::{Script, TestServer};
 use serde_json::json;
 use tempfile::TempDir;
@@ -28,7 +24,12 @@ async fn identical_requests_give_siblings() {
     assert_ne!(first.id, again.id);
     assert_eq!(first.group, again.group);
     assert_eq!(first.request_digest, again.request_digest);
-    assert_eq!(again.matched["decision"], "retry", "{}", again.matched);
+    assert_eq!(
+        again.matched.decision,
+        Some(MatchDecision::Retry),
+        "{}",
+        again.matched
+    );
     assert_eq!(again.parent, first.parent);
     for turn in [&first, &again] {
         assert_eq!(turn.next_state, None, "a retry is not feedback");
@@ -41,7 +42,12 @@ async fn identical_requests_give_siblings() {
     let stranger = conversation.request(question).send().await;
     let stranger = running.turn(stranger.turn());
     assert_ne!(stranger.session, first.session);
-    assert_eq!(stranger.matched["decision"], "new", "{}", stranger.matched);
+    assert_eq!(
+        stranger.matched.decision,
+        Some(MatchDecision::New),
+        "{}",
+        stranger.matched
+    );
 }
 
 #[tokio::test]
@@ -87,7 +93,7 @@ async fn retry_within_a_conversation_judges_the_previous_turn_once() {
     assert_eq!(thanks.session(), opening.session());
     let chosen = running.turn(thanks.turn()).parent.unwrap();
     let same_text = |turn: &&clawhost_journal::TurnRecord| {
-        turn.completion.as_ref().unwrap().reply["content"] == answers[1].text()
+        turn.completion.as_ref().unwrap().reply.text() == answers[1].text()
     };
     assert!(turns.iter().filter(same_text).any(|turn| turn.id == chosen));
     running.wait_until_judged(chosen).await;
@@ -112,7 +118,8 @@ async fn retry_of_an_aborted_reply_replaces_it() {
         Script::reply('!', &["Any time."]),
     ];
     Script::save(&scripts, model.path());
-    let running = TestServer::with(|config| config.model.dir = Some(model.path().to_owned())).await;
+    let running =
+        TestServer::with(|config| config.model.path = Some(model.path().to_owned())).await;
     // Long enough that a client that disconnects after the first word has an incomplete reply.
     let mut conversation = running.conversation().with(json!({"max_tokens": 4000}));
     let question = "Sing me something L";
@@ -128,7 +135,12 @@ async fn retry_of_an_aborted_reply_replaces_it() {
     let again = conversation.send_message(question).await;
     let thanks = conversation.send_message("Thanks!").await;
     let (cut, again) = (running.turn(cut), running.turn(again.turn()));
-    assert_eq!(again.matched["decision"], "retry", "{}", again.matched);
+    assert_eq!(
+        again.matched.decision,
+        Some(MatchDecision::Retry),
+        "{}",
+        again.matched
+    );
     assert_eq!((&cut.session, &cut.group), (&again.session, &again.group));
     assert_eq!(cut.next_state, None);
     assert_eq!(running.turn(thanks.turn()).parent, Some(again.id));

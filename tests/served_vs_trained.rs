@@ -5,17 +5,18 @@
 //! differentiated forward pass, over the whole sequence and from the adapter's files.
 #![allow(
     clippy::unwrap_used,
-    clippy::expect_used,
     clippy::print_stdout,
     reason = "a test may fail by panicking, and this one prints its figures"
 )]
 
+use clawhost_cpu::{CpuModel, CpuWeights};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use clawhost_engine::{Engine, Sequence};
 use clawhost_journal::{TurnRecord, TurnState};
-use clawhost_policy::{Engine, Sequence, TrainedWeights};
+use clawhost_model::TrainedWeights;
 use clawhost_tests::TestServer;
 use clawhost_training::TrainableParameters;
 use serde_json::{Value, json};
@@ -80,7 +81,7 @@ fn computed(engine: &Engine, weights: Option<&TrainedWeights>, turn: &TurnRecord
         } else {
             1.0
         },
-        candidates: clawhost_policy::Candidates::None,
+        candidates: clawhost_engine::Candidates::None,
     };
     let scored = match weights {
         Some(weights) => weights.score(engine.model(), &[sequence]),

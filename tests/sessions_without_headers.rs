@@ -1,11 +1,8 @@
 //! Clients without special headers: their turns are grouped into sessions, matched with their next state, judged and
 //! explained.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test may fail by panicking"
-)]
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
+use clawhost_chat::Message;
 use clawhost_journal::{JudgingState, TurnId, TurnKind, TurnRecord, VerdictOutcome};
 use clawhost_tests::{Conversation, Script, StreamedReply, TestServer, system, user};
 use serde_json::{Value, json};
@@ -13,13 +10,10 @@ use tempfile::TempDir;
 
 /// Texts of a turn's next state.
 fn followed_by(turn: &TurnRecord) -> Vec<String> {
-    let next = turn.next_state.as_ref().and_then(Value::as_array);
-    next.into_iter()
+    turn.next_state
+        .iter()
         .flatten()
-        .map(|message| match &message["content"] {
-            Value::String(text) => text.clone(),
-            parts => parts[0]["text"].as_str().unwrap().to_owned(),
-        })
+        .map(Message::text)
         .collect()
 }
 
@@ -114,7 +108,8 @@ async fn concurrent_conversations_are_separate_sessions() {
 async fn identical_conversations_are_distinguished_by_their_system_prompt() {
     let model = TempDir::new().unwrap();
     Script::save(&[Script::reply('!', &["Hello to you."])], model.path());
-    let running = TestServer::with(|config| config.model.dir = Some(model.path().to_owned())).await;
+    let running =
+        TestServer::with(|config| config.model.path = Some(model.path().to_owned())).await;
     let mut talks = Vec::new();
     for name in ["Ben", "Eva"] {
         let mut conversation = running.conversation();
@@ -227,7 +222,7 @@ async fn openclaw_is_one_session_across_runs_and_tool_calls() {
     ];
     Script::save(&scripts, model.path());
     let running = TestServer::with(|config| {
-        config.model.dir = Some(model.path().to_owned());
+        config.model.path = Some(model.path().to_owned());
         config.training.enabled = false;
     })
     .await;

@@ -1,7 +1,6 @@
 //! A signal stops the server gracefully; a second one stops it at once.
 #![allow(
     clippy::unwrap_used,
-    clippy::indexing_slicing,
     clippy::panic,
     reason = "a test may fail by panicking"
 )]

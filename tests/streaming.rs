@@ -3,7 +3,6 @@
 //! Times are compared only within one reply, so that the test does not depend on the machine.
 #![allow(
     clippy::unwrap_used,
-    clippy::indexing_slicing,
     clippy::print_stdout,
     reason = "a test may fail by panicking, and this one prints its figures"
 )]

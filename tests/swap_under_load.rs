@@ -2,16 +2,17 @@
 //! each stream finishes on the version it started with, and later streams start on newer versions.
 #![allow(
     clippy::unwrap_used,
-    clippy::indexing_slicing,
     clippy::print_stdout,
     reason = "a test may fail by panicking, and this one prints its figures"
 )]
 
+use clawhost_cpu::CpuModel;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use clawhost_engine::Sequence;
 use clawhost_journal::{TurnId, TurnState};
-use clawhost_policy::{Adapter, LoraSpec, ModelConfig, Sequence};
+use clawhost_model::{Adapter, LoraSpec, ModelConfig};
 use clawhost_tests::{Client, TestServer, user};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -181,7 +182,7 @@ async fn twenty_swaps_with_sixteen_streams_fail_no_request() {
             tokens: &tokens,
             start: record.prompt_ids.len(),
             temperature: record.temperature,
-            candidates: clawhost_policy::Candidates::None,
+            candidates: clawhost_engine::Candidates::None,
         }];
         let distance = |version: u64| {
             let index = usize::try_from(version).unwrap();

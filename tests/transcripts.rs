@@ -2,7 +2,6 @@
 //! of the transcript, state is in memory, nothing real is accessed and no grants are needed.
 #![allow(
     clippy::unwrap_used,
-    clippy::indexing_slicing,
     clippy::panic,
     reason = "a test may fail by panicking"
 )]
@@ -299,31 +298,22 @@ fn a_plugin_folder_runs_on_its_first_transcript_with_what_that_says() {
 }
 
 #[test]
-fn a_loss_is_tested_with_the_limits_of_training_and_a_judge_with_those_of_judging() {
-    let batch = json!({"offsets": [0, 2], "groups": [0], "rewards": [1.0], "tokens": [5, 6], "mask": [1, 1],
-        "advantages": [1.0, 1.0], "logprob": [-0.5, -1.0], "old_logprob": [-0.5, -1.0], "step_tokens": 2, "step_sequences": 1});
-    let loss = PluginDir::new(
-        &artifact("loss-ppo-clip"),
-        &json!({"batch": batch, "expect": {}}),
-    );
+fn a_plugin_is_tested_with_its_configured_limits() {
     let judge = PluginDir::new(
         &artifact("judge-minimal"),
         &json!({"turn": turn(), "expect": {}}),
     );
-    let little = |section: &str| format!("[{section}.limits]\nfuel = 100\n");
-    for (section, loss_ends, judge_ends) in [("training", true, false), ("judging", false, true)] {
-        for (dir, ends) in [(&loss, loss_ends), (&judge, judge_ends)] {
-            let config = dir.0.path().join("clawhost.toml");
-            std::fs::write(&config, little(section)).unwrap();
-            let [error] = dir
-                .run_tests(&["--config", text(&config)])
-                .try_into()
-                .unwrap();
+    for (name, ends) in [("plugin", true), ("other", false)] {
+        let config = judge.0.path().join("clawhost.toml");
+        let limits = format!("[plugins.config.{name}.limits]\nfuel = 100\n");
+        std::fs::write(&config, limits).unwrap();
+        let set = format!("plugins.config.{name}.limits.fuel=100");
+        for arguments in [["--config", text(&config)], ["--set", &set]] {
+            let [error] = judge.run_tests(&arguments).try_into().unwrap();
             let spent = error
                 .as_ref()
                 .is_some_and(|error| error.contains("CPU limit exceeded"));
-            assert_eq!(spent, ends, "{section}: {error:?}");
-            assert_eq!(error.is_none(), !ends, "{section}: {error:?}");
+            assert_eq!(spent, ends, "{name}: {error:?}");
         }
     }
 }

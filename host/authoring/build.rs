@@ -3,7 +3,6 @@
 //! A list by hand would miss the file that somebody adds to an SDK tomorrow.
 
 #![allow(
-    clippy::expect_used,
     clippy::print_stdout,
     reason = "a build script stops by panicking and speaks on standard output"
 )]

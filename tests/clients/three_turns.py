@@ -1,10 +1,8 @@
-"""The unmodified `openai` client: three streaming turns without special headers, then more short conversations until a
-reply comes from a newer adapter.
+"""One conversation of the unmodified `openai` client: three streaming turns without special headers.
 
-Usage: three_turns.py BASE_URL MOST_CONVERSATIONS
+Usage: three_turns.py BASE_URL
 
-Prints one JSON object: {"turns": [{"turn", "session", "adapter", "text", "chunks"}, ...] of the first
-conversation, "later": {the same for the reply from a newer adapter, or null}, "conversations"}.
+Prints one JSON list: {"turn", "session", "adapter", "text", "chunks"} of each turn.
 """
 
 import json
@@ -47,23 +45,11 @@ class Conversation:
 
 
 def main():
-    base_url, most = sys.argv[1], int(sys.argv[2])
-    client = OpenAI(base_url=base_url, api_key="anything", max_retries=0)
+    client = OpenAI(base_url=sys.argv[1], api_key="anything", max_retries=0)
     model = client.models.list().data[0].id
-    first = Conversation(client, model)
+    talk = Conversation(client, model)
     question = "Lea has 12 marbles and gives 5 of them away. How many are left?"
-    turns = [first.say(text) for text in (question, COMPLAINT, THANKS)]
-    later, conversations = None, 1
-    while later is None and conversations < most:
-        conversations += 1
-        question = f"A box holds {conversations} pens. How many pens do 3 boxes hold?"
-        talk = Conversation(client, model)
-        for text in (question, COMPLAINT, THANKS):
-            said = talk.say(text)
-            if said["adapter"] > turns[0]["adapter"]:
-                later = said
-                break
-    print(json.dumps({"turns": turns, "later": later, "conversations": conversations}))
+    print(json.dumps([talk.say(text) for text in (question, COMPLAINT, THANKS)]))
 
 
 if __name__ == "__main__":

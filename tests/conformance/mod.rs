@@ -5,9 +5,7 @@
 //! fails if `CI` is `true`.
 #![allow(
     clippy::unwrap_used,
-    clippy::expect_used,
     clippy::panic,
-    clippy::indexing_slicing,
     clippy::print_stdout,
     reason = "a test may fail by panicking, and this one prints what it cannot run"
 )]

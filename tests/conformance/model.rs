@@ -14,8 +14,8 @@ pub(crate) async fn start() -> (TestServer, TempDir) {
     let dir = TempDir::new().unwrap();
     save(dir.path());
     let running = TestServer::with(|config| {
-        config.model.dir = Some(dir.path().to_owned());
-        config.engine.context = Some(CONTEXT);
+        config.model.path = Some(dir.path().to_owned());
+        config.engine.max_model_len = Some(CONTEXT);
         // The replies stay scripted because training is off.
         config.training.enabled = false;
     })

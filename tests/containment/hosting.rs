@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 
 use clawhost_plugins::{
     CallContext, CallResult, Episode, EpisodeTask, Grants, HostOptions, JudgeResult, Limits,
-    Message, Plugin, PluginError, PluginHost, Profile, Role, Trajectory, Turn,
+    Message, Plugin, PluginError, PluginHost, PluginHostConfig, Profile, Role, TICK, Trajectory,
+    Turn,
 };
 
 use super::guest::Guest;
@@ -17,8 +18,11 @@ pub(crate) fn host() -> PluginHost {
 
 pub(crate) fn options() -> HostOptions {
     HostOptions {
-        threads: 2,
-        instances: 8,
+        config: PluginHostConfig {
+            num_threads: 2,
+            max_instances: 8,
+            ..PluginHostConfig::default()
+        },
         ..HostOptions::default()
     }
 }
@@ -68,9 +72,9 @@ pub(crate) fn call(limits: Limits) -> CallContext {
 }
 
 /// Limits that end a loop quickly.
-pub(crate) fn ticks(cpu_ticks: u64) -> Limits {
+pub(crate) fn ticks(cpu_ticks: u32) -> Limits {
     Limits {
-        cpu_ticks,
+        cpu_time: TICK.saturating_mul(cpu_ticks),
         ..Limits::default()
     }
 }

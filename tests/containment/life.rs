@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clawhost_plugins::{
     Answer, Grants, HostOptions, Limits, Message, ModelClient, ModelError, ModelRequest,
-    ModelResponse, Plugin, PluginError, PluginHost, Profile,
+    ModelResponse, Plugin, PluginError, PluginHost, PluginHostConfig, Profile,
 };
 use clawhost_tests::{Client, Command, Conversation, WAIT_TIMEOUT};
 use tempfile::TempDir;
@@ -213,7 +213,10 @@ async fn looping_judges_do_not_starve_a_good_judge() {
 
 async fn dropped_call_frees_its_slot() {
     let host = PluginHost::new(HostOptions {
-        instances: 1,
+        config: PluginHostConfig {
+            max_instances: 1,
+            ..PluginHostConfig::default()
+        },
         ..options()
     })
     .unwrap();
@@ -241,8 +244,7 @@ async fn sigterm_stops_a_server_with_a_looping_judge() {
     let endless = Guest::judge(&format!("{LOOP} (i32.const 0)")).wasm();
     std::fs::write(path("endless.wasm"), endless).unwrap();
     // Every limit is an hour or more.
-    let limits =
-        "[judging.limits]\ncpu_ticks = 1000000\nwall_ms = 10000000\nfuel = 9000000000000000\n";
+    let limits = "[plugins.config.endless.limits]\ncpu_time = \"2h\"\nwall_time = \"2h\"\nfuel = 9000000000000000\n";
     std::fs::write(path("clawhost.toml"), limits).unwrap();
     let (config, plugin, data) = (path("clawhost.toml"), path("endless.wasm"), path("data"));
     let serving = Command::new(&[

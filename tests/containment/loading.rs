@@ -3,7 +3,7 @@
 
 use clawhost_plugins::{
     Capability, FaultKind, GrantEditor, GrantEntry, GrantFile, HostOptions, Kind, Limits,
-    PluginError, PluginHost, Profile, digest,
+    PluginError, PluginHost, PluginHostConfig, Profile, digest,
 };
 
 use super::guest::{Guest, HTTP, MODEL, STATE, verdict};
@@ -287,7 +287,10 @@ async fn case_22_files_that_are_not_components_are_distinguished() {
     );
 
     let small = PluginHost::new(HostOptions {
-        max_component_bytes: 100,
+        config: PluginHostConfig {
+            max_component_size: 100,
+            ..PluginHostConfig::default()
+        },
         ..options()
     })
     .unwrap();

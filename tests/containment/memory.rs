@@ -9,7 +9,7 @@ use super::hosting::{fast, fault, host, judge, refusal, steady, still_serves};
 
 fn mebibytes(count: usize) -> Limits {
     Limits {
-        memory_bytes: count << 20,
+        memory: count << 20,
         ..Limits::default()
     }
 }

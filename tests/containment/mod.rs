@@ -6,7 +6,6 @@
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
-    clippy::indexing_slicing,
     reason = "a test may fail by panicking"
 )]
 

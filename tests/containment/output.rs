@@ -79,12 +79,12 @@ async fn case_12_log_is_neither_flooded_nor_forged() {
         .with_log()
         .memory("(memory (export \"memory\") 2048)");
     let limits = Limits {
-        memory_bytes: 256 << 20,
+        memory: 256 << 20,
         ..Limits::default()
     };
     let judged = judge(&steady(&host, &huge), limits).await;
     let spent = FaultKind::Budget {
-        what: "host_call_bytes",
+        what: "host_call_size",
         used: 4 << 20,
         limit: 4 << 20,
     };

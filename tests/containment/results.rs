@@ -62,7 +62,7 @@ async fn case_08_lists_that_are_too_long_or_out_of_bounds_are_rejected() {
     // 10^7 real votes in a memory that is large enough.
     let real = Guest::judge(&votes(0, 10_000_000)).memory("(memory (export \"memory\") 2048)");
     let limits = Limits {
-        memory_bytes: 256 << 20,
+        memory: 256 << 20,
         ..Limits::default()
     };
     let judged = judge(&steady(&host, &real), limits).await;

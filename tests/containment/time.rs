@@ -1,6 +1,8 @@
 //! Cases 1 to 3: components that never return.
 
-use clawhost_plugins::{FaultKind, Limits, Outcome};
+use std::time::Duration;
+
+use clawhost_plugins::{FaultKind, Limits, Outcome, TICK};
 
 use super::guest::{Guest, verdict};
 use super::hosting::{episode, fast, fault, host, judge, steady, still_serves, ticks};
@@ -30,7 +32,7 @@ async fn case_01_endless_loops_end_at_their_cpu_budget() {
         // Fuel ends it at the same instruction every time, in any number of ticks.
         let limits = Limits {
             fuel: 1_000_000,
-            cpu_ticks: 1,
+            cpu_time: TICK,
             ..Limits::default()
         };
         for _ in 0..2 {
@@ -87,8 +89,8 @@ async fn case_02_host_calls_in_a_loop_end_at_their_limit() {
 async fn case_03_endless_sleep_ends_at_the_wall_time_limit() {
     let host = host();
     let limits = Limits {
-        wall_ms: 30,
-        cpu_ticks: 1_000_000,
+        wall_time: Duration::from_millis(30),
+        cpu_time: 1_000_000 * TICK,
         ..Limits::default()
     };
     // On a deterministic call it is a host timeout and not a fault of the component.
@@ -109,7 +111,11 @@ async fn case_03_endless_sleep_ends_at_the_wall_time_limit() {
     }
     // A short sleep is allowed.
     let nap = verdict("1", "(call $block (call $sleep (i64.const 1000)))");
-    let judged = judge(&fast(&host, &Guest::judge(&nap).with_clock()), limits).await;
+    let roomy = Limits {
+        wall_time: Duration::from_secs(60),
+        ..limits
+    };
+    let judged = judge(&fast(&host, &Guest::judge(&nap).with_clock()), roomy).await;
     assert_eq!(judged.outcome.unwrap().reward, 1.0);
     still_serves(&host).await;
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use clawhost_journal::{Journal, SampleId, SampleState, StepId, StepOutcome, TurnState};
-use clawhost_policy::{Adapter, ModelConfig};
+use clawhost_model::{Adapter, ModelConfig};
 use clawhost_tests::Client;
 use clawhost_training::TrainingOptions;
 
@@ -21,7 +21,7 @@ pub(crate) fn turns(journal: &Journal, ledger: &ClientLedger, recent: usize) {
         if let Some(text) = complete.get(turn) {
             assert_eq!(record.state, TurnState::Complete, "turn {turn}");
             let reply = record.completion.unwrap().reply;
-            assert_eq!(reply["content"], text.as_str(), "turn {turn}");
+            assert_eq!(reply.text(), *text, "turn {turn}");
         }
     }
 }

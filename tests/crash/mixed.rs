@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clawhost_journal::{Journal, TurnState, check};
-use clawhost_policy::{ModelConfig, ModelFiles};
+use clawhost_model::{ModelConfig, ModelFiles};
 use clawhost_tests::{Client, Command, ServerProcess, WAIT_TIMEOUT, repeats};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -123,7 +123,7 @@ async fn nothing_is_lost_however_a_run_ends() {
     let file = dir.path().join("clawhost.toml");
     std::fs::write(
         &file,
-        "[training]\nbatch = 2\nmin_batch = 1\nmax_wait_seconds = 0.2\nepochs = 1\n",
+        "[training]\nbatch_size = 2\nmin_batch_size = 1\nmax_wait = \"200ms\"\nnum_epochs = 1\n",
     )
     .unwrap();
     let mut arguments: Vec<String> = ["run", "--port", "0", "--data"].map(str::to_owned).into();

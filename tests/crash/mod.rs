@@ -5,7 +5,6 @@
 //! in time. `mixed` adds other ways to end a run: SIGTERM and a full disk.
 #![allow(
     clippy::unwrap_used,
-    clippy::indexing_slicing,
     clippy::panic,
     clippy::print_stdout,
     reason = "a test may fail by panicking, and this one prints its figures"
@@ -21,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use clawhost_journal::{Journal, TurnId, TurnState};
-use clawhost_policy::{ModelConfig, ModelFiles};
+use clawhost_model::{ModelConfig, ModelFiles};
 use clawhost_tests::{Client, Command, Conversation, ServerProcess, WAIT_TIMEOUT, repeats};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -243,7 +242,7 @@ async fn kills_lose_no_turn_and_train_no_sample_twice() {
     let file = dir.path().join("clawhost.toml");
     std::fs::write(
         &file,
-        "[training]\nbatch = 2\nmin_batch = 1\nmax_wait_seconds = 0.2\nepochs = 1\n",
+        "[training]\nbatch_size = 2\nmin_batch_size = 1\nmax_wait = \"200ms\"\nnum_epochs = 1\n",
     )
     .unwrap();
     let mut arguments: Vec<String> = ["run", "--port", "0", "--data"]

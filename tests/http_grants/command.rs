@@ -208,7 +208,11 @@ fn every_loading_command_prints_the_grant_command_with_its_grants_file() {
     let folder = fixture.folder();
     let (config, tests) = (folder.join("claw.toml"), folder.join("tests"));
     let apart = fixture.dir.path().join("apart.toml");
-    std::fs::write(&config, format!("grants = {:?}\n", text(&apart))).unwrap();
+    std::fs::write(
+        &config,
+        format!("[plugins]\ngrants_file = {:?}\n", text(&apart)),
+    )
+    .unwrap();
     std::fs::create_dir(&tests).unwrap();
     // A name that starts with a hyphen is not parsed as a flag.
     std::fs::copy(fixture.file(), folder.join("-j.wasm")).unwrap();

@@ -5,9 +5,7 @@
 //! core WebAssembly. The single rules are unit-tested where they are defined.
 #![allow(
     clippy::unwrap_used,
-    clippy::expect_used,
     clippy::panic,
-    clippy::indexing_slicing,
     reason = "a test may fail by panicking"
 )]
 

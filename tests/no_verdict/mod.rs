@@ -2,11 +2,7 @@
 //! change any mean; the server and the judge continue.
 //!
 //! The judges are WebAssembly text, so that each fails in exactly one way.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test may fail by panicking"
-)]
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 mod judge;
 mod training_result;
@@ -14,6 +10,7 @@ mod training_result;
 use clawhost::serve::{Server, Settings};
 use clawhost_journal::{JudgingState, SampleState, VerdictOutcome};
 use clawhost_judging::FaultPolicy;
+use clawhost_plugins::{Limits, TICK};
 use clawhost_tests::{TestServer, configuration};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -30,14 +27,19 @@ async fn judged_by(body: &str) -> TestServer {
     let dir = TempDir::new().unwrap();
     let path = Judge { imports: "", body }.save(dir.path(), "mine");
     TestServer::with(|config| {
-        config.load = vec![path];
-        config.judging.limits.fuel = 50_000_000;
-        config.judging.limits.cpu_ticks = 50;
+        config.plugins.files = vec![path];
+        let judge = config.plugins.config.entry("mine".to_owned()).or_default();
+        judge.limits = Limits {
+            fuel: 50_000_000,
+            cpu_time: 50 * TICK,
+            ..Limits::default()
+        }
+        .into();
         // Only the judge counts.
         config.training.method = clawhost_training::TrainingMethod::Binary;
-        config.training.batch = 1;
-        config.training.min_batch = 1;
-        config.training.baseline_start = 0.5;
+        config.training.batch_size = 1;
+        config.training.min_batch_size = 1;
+        config.training.initial_baseline = 0.5;
     })
     .await
 }
@@ -153,7 +155,7 @@ async fn other_judges_count_when_one_fails() {
         body: "(call $verdict (f32.const -1))",
     };
     let load = vec![bad.save(dir.path(), "bad"), good.save(dir.path(), "good")];
-    let running = TestServer::with(|config| config.load = load).await;
+    let running = TestServer::with(|config| config.plugins.files = load).await;
     let mut conversation = running.conversation();
     let turn = conversation.send_message("Hello!").await.turn();
     conversation.send_message("Well.").await;
@@ -178,12 +180,12 @@ async fn quarantined_judge_is_not_called_and_reported() {
     };
     let load = vec![bad.save(dir.path(), "bad")];
     let running = TestServer::with(|config| {
-        config.load = load;
+        config.plugins.files = load;
         // Only the judge counts.
         config.training.method = clawhost_training::TrainingMethod::Binary;
-        config.judging.on_fault = FaultPolicy::Quarantine;
-        config.judging.quarantine_after = 2;
-        config.judging.concurrency = 1;
+        config.judging.fault_policy = FaultPolicy::Quarantine;
+        config.judging.quarantine_after_faults = 2;
+        config.judging.max_concurrent_turns = 1;
     })
     .await;
     let mut conversation = running.conversation();
@@ -212,12 +214,12 @@ async fn missing_grant_is_rejected_with_the_grant_command() {
     };
     let path = curious.save(dir.path(), "curious");
     let mut config = configuration();
-    config.server.data = dir.path().join("data");
-    config.load = vec![path.clone()];
+    config.server.data_dir = dir.path().join("data");
+    config.plugins.files = vec![path.clone()];
     let command = format!(
         "replace HOST with the host it may reach and run: clawhost plugin grant {} state http=https://HOST --data {}",
         path.display(),
-        config.server.data.display()
+        config.server.data_dir.display()
     );
     let refused = match Server::start(Settings::from(config)).await {
         Ok(_) => panic!("it must not start"),

@@ -11,6 +11,7 @@ use clawhost::serve::{Server, Settings};
 use clawhost_journal::{
     AdapterRow, Journal, JudgingState, SampleRecord, SampleState, VerdictOutcome,
 };
+use clawhost_plugins::{Limits, TICK};
 use clawhost_tests::{Client, until, user};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -56,21 +57,26 @@ const FAILING_JUDGE: &str = r#"
 
 fn config(data: &Path, judge: &Path, trains: bool) -> Config {
     let mut config = Config::parse("[server]\nport = 0\n").unwrap();
-    config.server.data = data.to_owned();
-    config.load = vec![judge.to_owned()];
+    config.server.data_dir = data.to_owned();
+    config.plugins.files = vec![judge.to_owned()];
     // One after the other, so that samples are queued in the order of their turns.
-    config.judging.concurrency = 1;
-    config.judging.retries = 1;
-    config.judging.retry_wait_ms = 1;
-    config.judging.limits.fuel = 50_000_000;
-    config.judging.limits.cpu_ticks = 50;
+    config.judging.max_concurrent_turns = 1;
+    config.judging.max_retries = 1;
+    config.judging.retry_backoff = std::time::Duration::from_millis(1);
+    let judge = config.plugins.config.entry("moody".to_owned()).or_default();
+    judge.limits = Limits {
+        fuel: 50_000_000,
+        cpu_time: 50 * TICK,
+        ..Limits::default()
+    }
+    .into();
     config.training.enabled = trains;
-    config.training.batch = 4;
-    config.training.min_batch = 1;
-    config.training.max_wait_seconds = 0.0;
-    config.training.epochs = 1;
+    config.training.batch_size = 4;
+    config.training.min_batch_size = 1;
+    config.training.max_wait = std::time::Duration::from_secs_f64(0.0);
+    config.training.num_epochs = 1;
     config.training.max_staleness = 1000;
-    config.training.baseline_start = START;
+    config.training.initial_baseline = START;
     config.training.baseline_rate = RATE;
     config
 }

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clawhost_chat::{ChatInput, ChatTemplate, Message, Tool};
 use clawhost_plugins::digest;
-use clawhost_policy::{ChatInput, ChatTemplate};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -117,10 +117,11 @@ fn missing_tokens() -> Vec<MissingToken> {
 fn rendered(request: &Value) -> String {
     let source = fs::read_to_string(fixture("chat_template.jinja")).unwrap();
     let template = ChatTemplate::new(&source, []).unwrap();
-    let list = |field: &str| request[field].as_array().unwrap().as_slice();
+    let messages: Vec<Message> = serde_json::from_value(request["messages"].clone()).unwrap();
+    let tools: Vec<Tool> = serde_json::from_value(request["tools"].clone()).unwrap();
     let input = ChatInput {
-        messages: list("messages"),
-        tools: list("tools"),
+        messages: &messages,
+        tools: &tools,
         add_generation_prompt: true,
         extra: None,
     };

@@ -6,7 +6,6 @@
 //! log line drawn from a seed. The last logged phase tells in which phase it was killed.
 #![allow(
     clippy::unwrap_used,
-    clippy::indexing_slicing,
     clippy::panic,
     clippy::print_stdout,
     reason = "a test may fail by panicking, and this one prints its figures"

@@ -16,17 +16,17 @@ const TALKS: u64 = 54;
 pub(crate) const ADAPTERS: &str = r#"
 [training]
 method = "hybrid"
-batch = 4
-min_batch = 2
-epochs = 2
-minibatches = 2
+batch_size = 4
+min_batch_size = 2
+num_epochs = 2
+num_minibatches = 2
 max_staleness = 1000
 keep_checkpoints = 3
 [training.teacher]
-from = "ema"
+source = "ema"
 ema_rate = 0.2
 [training.optimizer]
-warmup = 5
+warmup_steps = 5
 learning_rate = 1e-3
 "#;
 
@@ -35,15 +35,15 @@ pub(crate) const PARAMETERS: &str = r#"
 [training]
 method = "hybrid"
 parameters = "full"
-batch = 12
-min_batch = 2
+batch_size = 12
+min_batch_size = 2
 max_staleness = 1000
 keep_checkpoints = 2
 [training.teacher]
-from = "ema"
+source = "ema"
 ema_rate = 0.2
 [training.optimizer]
-warmup = 3
+warmup_steps = 3
 "#;
 
 /// Configuration for collecting: nothing trains, because a batch never fills.
@@ -55,8 +55,8 @@ max_concurrent_turns = 1
 train_truncated = true
 [training]
 method = "hybrid"
-batch = 60000
-min_batch = 60000
+batch_size = 60000
+min_batch_size = 60000
 "#;
 
 /// User messages after a reply.
@@ -72,7 +72,7 @@ const WORDS: [&str; 6] = [
 /// Creates the queue in `data`.
 pub(crate) async fn collect(data: &Path) {
     let mut config = Config::parse(COLLECTING).unwrap();
-    config.server.data = data.to_owned();
+    config.server.data_dir = data.to_owned();
     let server = Server::start(Settings::from(config)).await.unwrap();
     let client = Client::new(server.url());
     for number in 0..TALKS {

@@ -33,7 +33,7 @@ impl Client {
     /// A client of the server at this address.
     pub fn new(url: &str) -> Self {
         Self {
-            http: reqwest::Client::new(),
+            http: clawhost_http::client().build().unwrap(),
             url: url.to_owned(),
         }
     }

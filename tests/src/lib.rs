@@ -14,11 +14,20 @@
 //! | `guest` | plugin components built from core WebAssembly text |
 //! | `waiting` | waiting for a condition, never for a fixed time |
 //! | `repetitions` | number of repetitions: short by default, full in nightly runs |
+//!
+//! ```
+//! use clawhost_tests::{Script, user};
+//!
+//! let scripts = [Script::reply('?', &["56"]), Script::endless('!', "on ")];
+//! let dir = tempfile::tempdir()?;
+//! Script::save(&scripts, dir.path());
+//! assert!(dir.path().join("tokenizer.json").is_file());
+//! assert_eq!(user("What is 7 × 8?")["role"], "user");
+//! # Ok::<(), std::io::Error>(())
+//! ```
 #![allow(
     clippy::unwrap_used,
-    clippy::expect_used,
     clippy::panic,
-    clippy::indexing_slicing,
     reason = "a test may fail by panicking"
 )]
 

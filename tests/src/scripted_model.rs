@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use clawhost_policy::{Model, ModelConfig};
+use clawhost_model::{Model, ModelConfig};
 use serde_json::{Map, Value, json};
 
 /// Logit weight of the scripted token. Even at temperature 1 all other tokens have a probability below 1e-5.

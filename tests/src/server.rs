@@ -2,10 +2,10 @@
 
 use clawhost::config::Config;
 use clawhost::serve::{Server, Settings};
+use clawhost_engine::Engine;
 use clawhost_journal::{
     Journal, JudgingState, SampleRecord, SampleState, TurnId, TurnRecord, TurnState,
 };
-use clawhost_policy::Engine;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -18,7 +18,7 @@ use crate::waiting::until;
 /// When the configuration does not parse.
 pub fn configuration() -> Config {
     Config::parse(
-        "[server]\nport = 0\n[training]\nbatch = 2\nmin_batch = 1\nmax_wait_seconds = 0.2\n",
+        "[server]\nport = 0\n[training]\nbatch_size = 2\nmin_batch_size = 1\nmax_wait = \"200ms\"\n",
     )
     .unwrap()
 }
@@ -46,7 +46,7 @@ impl TestServer {
     pub async fn with(change: impl FnOnce(&mut Config)) -> Self {
         let data = TempDir::new().unwrap();
         let mut config = configuration();
-        config.server.data = data.path().to_owned();
+        config.server.data_dir = data.path().to_owned();
         change(&mut config);
         let server = Server::start(Settings::from(config)).await.unwrap();
         Self {

@@ -1,6 +1,7 @@
 //! Builds the first-party components and verifies the checked-in artifacts.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::author;
@@ -15,11 +16,14 @@ pub const STD_ORIGIN: &str = "CLAWHOST_GUEST_STD";
 /// Builds every component into the repository. Without zig, C components stay as they are if their sources have not
 /// changed.
 pub fn build(root: &Path) -> Result<(), String> {
-    let recorded = fs::read_to_string(artifacts_dir(root).join("components.toml"));
-    let recorded = Manifest::from_toml(&recorded.unwrap_or_default());
+    let dir = artifacts_dir(root);
+    let recorded = match fs::read_to_string(dir.join("components.toml")) {
+        Ok(text) => Manifest::from_toml(&text),
+        Err(error) if error.kind() == ErrorKind::NotFound => Manifest::default(),
+        Err(error) => return Err(format!("components.toml: {error}")),
+    };
     let toolchain = Toolchain::find(std::env::var(STD_ORIGIN).ok().as_deref())?;
     let zig = author::zig_version();
-    let dir = artifacts_dir(root);
     fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let mut manifest = Manifest {
         rustc: toolchain.rustc.clone(),
@@ -172,7 +176,7 @@ fn entry(root: &Path, component: &Component, bytes: &[u8]) -> Result<Entry, Stri
 fn build_one(root: &Path, toolchain: &Toolchain, component: &Component) -> Result<Vec<u8>, String> {
     // cargo does not detect a changed standard library, so each one gets its own target directory.
     let id = sha256::hex(format!("{}\n{}", toolchain.rustc, toolchain.std).as_bytes());
-    let target_dir = root.join(format!("target/guest-{}", id.get(..8).unwrap_or("")));
+    let target_dir = root.join(format!("target/guest-{}", &id[..8]));
     let out = target_dir.join(TARGET).join("guest");
     let name = component.name;
     let file = format!("{}.wasm", name.replace('-', "_"));

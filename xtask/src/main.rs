@@ -4,6 +4,8 @@
 mod author;
 mod components;
 mod guest;
+mod kernels;
+mod links;
 mod manifest;
 mod sha256;
 mod sources;
@@ -18,12 +20,16 @@ Repository tasks.
   cargo xtask components --check   rebuild them and fail on any difference
   cargo xtask guest-flags          print the flags that plain cargo needs to build Rust plugins on
                                    this machine, for CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS
+  cargo xtask kernels              compile the CUDA kernels into host/cuda/kernels/built
+  cargo xtask kernels --check      fail if they are not those of their sources
+  cargo xtask links                check the relative links of all Markdown files
 
 Guests need the standard library for wasm32-unknown-unknown. It comes from rustup if possible;
 otherwise it is built once from Debian's rust-src package in a private directory
 (CLAWHOST_GUEST_CACHE, or ~/.cache/clawhost). C plugins need zig on the PATH; `.ci/author-tools`
 installs it. They are built by the program in CLAWHOST_PROGRAM, or by `cargo run`.
-`cargo build` and `cargo test` need neither.
+The kernels need nvcc on the PATH.
+`cargo build` and `cargo test` need none of them.
 ";
 
 fn main() -> ExitCode {
@@ -40,6 +46,9 @@ fn main() -> ExitCode {
         ["components"] => components::build(&root()),
         ["components", "--check"] => components::check(&root()),
         ["guest-flags"] => guest_flags(),
+        ["kernels"] => kernels::build(&root()),
+        ["kernels", "--check"] => kernels::check(&root()),
+        ["links"] => links::check(&root()),
         [] | ["help" | "--help" | "-h"] => {
             println!("{HELP}");
             Ok(())

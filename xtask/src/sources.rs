@@ -19,32 +19,33 @@ pub enum BuildMethod {
     C,
 }
 
+use BuildMethod::{C, Example, Package};
+
 /// A first-party component.
 pub struct Component {
     /// Name of the artifact, without `.wasm`.
     pub name: &'static str,
     /// How it is built.
     pub method: BuildMethod,
-    /// Its source files and directories, in addition to the common ones.
-    own: &'static [&'static str],
+    /// The packages of `plugins/` that it links.
+    libraries: &'static [&'static str],
 }
 
 impl Component {
-    const fn example(name: &'static str, own: &'static [&'static str]) -> Component {
-        let method = BuildMethod::Example;
-        Component { name, method, own }
-    }
-
-    /// A Rust plugin with its own package.
-    const fn plugin(name: &'static str, own: &'static [&'static str]) -> Component {
-        let method = BuildMethod::Package;
-        Component { name, method, own }
-    }
-
-    /// A C plugin with its own directory.
-    const fn in_c(name: &'static str, own: &'static [&'static str]) -> Component {
-        let method = BuildMethod::C;
-        Component { name, method, own }
+    /// Its own source files and directories, and those of its libraries.
+    fn own(&self) -> Vec<String> {
+        let name = self.name;
+        match self.method {
+            BuildMethod::Package => [self.libraries, &[name]]
+                .concat()
+                .iter()
+                .flat_map(|name| ["Cargo.toml", "src"].map(|part| format!("plugins/{name}/{part}")))
+                .collect(),
+            BuildMethod::Example => vec![format!("sdk/rust/examples/{name}.rs")],
+            BuildMethod::C => ["plugin.c", "plugin.toml", "wit"]
+                .map(|part| format!("plugins/{name}/{part}"))
+                .to_vec(),
+        }
     }
 
     /// The source files and directories of every component with this build method.
@@ -71,108 +72,54 @@ impl Component {
     }
 }
 
-/// All components, sorted by name. A component that depends on a library in `plugins/` lists the library's sources too.
+/// All components, sorted by name.
 pub const COMPONENTS: &[Component] = &[
-    Component::plugin(
-        "advantage-rloo",
-        &[
-            "plugins/advantage-rloo/Cargo.toml",
-            "plugins/advantage-rloo/src",
-        ],
-    ),
-    Component::plugin(
-        "environment-guess",
-        &[
-            "plugins/environment-guess/Cargo.toml",
-            "plugins/environment-guess/src",
-        ],
-    ),
-    Component::plugin(
-        "group-judge-rank",
-        &[
-            "plugins/group-judge-rank/Cargo.toml",
-            "plugins/group-judge-rank/src",
-            "plugins/asking/Cargo.toml",
-            "plugins/asking/src",
-        ],
-    ),
-    Component::plugin(
-        "hint-llm",
-        &[
-            "plugins/hint-llm/Cargo.toml",
-            "plugins/hint-llm/src",
-            "plugins/asking/Cargo.toml",
-            "plugins/asking/src",
-        ],
-    ),
-    Component::plugin(
-        "hint-next-state",
-        &[
-            "plugins/hint-next-state/Cargo.toml",
-            "plugins/hint-next-state/src",
-        ],
-    ),
-    Component::example("judge-endless", &["sdk/rust/examples/judge-endless.rs"]),
-    Component::in_c(
-        "judge-length",
-        &[
-            "plugins/judge-length/plugin.c",
-            "plugins/judge-length/plugin.toml",
-            "plugins/judge-length/wit",
-        ],
-    ),
-    Component::plugin(
-        "judge-llm",
-        &[
-            "plugins/judge-llm/Cargo.toml",
-            "plugins/judge-llm/src",
-            "plugins/asking/Cargo.toml",
-            "plugins/asking/src",
-        ],
-    ),
-    Component::example("judge-minimal", &["sdk/rust/examples/judge-minimal.rs"]),
-    Component::example("judge-model", &["sdk/rust/examples/judge-model.rs"]),
-    Component::plugin(
-        "judge-next-state",
-        &[
-            "plugins/judge-next-state/Cargo.toml",
-            "plugins/judge-next-state/src",
-        ],
-    ),
-    Component::plugin(
-        "judge-tests",
-        &["plugins/judge-tests/Cargo.toml", "plugins/judge-tests/src"],
-    ),
-    Component::plugin(
-        "loss-cispo",
-        &["plugins/loss-cispo/Cargo.toml", "plugins/loss-cispo/src"],
-    ),
-    Component::plugin(
-        "loss-distill-topk",
-        &[
-            "plugins/loss-distill-topk/Cargo.toml",
-            "plugins/loss-distill-topk/src",
-        ],
-    ),
-    Component::plugin(
-        "loss-ppo-clip",
-        &[
-            "plugins/loss-ppo-clip/Cargo.toml",
-            "plugins/loss-ppo-clip/src",
-        ],
-    ),
+    component("advantage-rloo", Package, &[]),
+    component("environment-guess", Package, &[]),
+    component("group-judge-rank", Package, &["asking"]),
+    component("hint-llm", Package, &["asking"]),
+    component("hint-next-state", Package, &["reactions"]),
+    component("judge-endless", Example, &[]),
+    component("judge-length", C, &[]),
+    component("judge-llm", Package, &["asking"]),
+    component("judge-minimal", Example, &[]),
+    component("judge-model", Example, &[]),
+    component("judge-next-state", Package, &["reactions"]),
+    component("judge-tests", Package, &[]),
+    component("loss-cispo", Package, &[]),
+    component("loss-distill-topk", Package, &[]),
+    component("loss-ppo-clip", Package, &[]),
 ];
+
+const fn component(
+    name: &'static str,
+    method: BuildMethod,
+    libraries: &'static [&'static str],
+) -> Component {
+    Component {
+        name,
+        method,
+        libraries,
+    }
+}
 
 /// The digest of all sources of a component.
 pub fn digest(root: &Path, component: &Component) -> Result<String, String> {
     let mut files = Vec::new();
-    for path in component.common().iter().chain(component.own) {
+    let own = component.own();
+    for path in component
+        .common()
+        .iter()
+        .copied()
+        .chain(own.iter().map(String::as_str))
+    {
         collect(&root.join(path), &mut files)?;
     }
     files.sort();
     let mut all = Vec::new();
     for file in files {
-        let name = file.strip_prefix(root).unwrap_or(&file).to_string_lossy();
+        let name = file.strip_prefix(root).expect("sources are in the root");
+        let name = name.to_string_lossy();
         let bytes = read(&file)?;
         // Ignore line endings, which differ between checkouts.
         let text: Vec<u8> = bytes.into_iter().filter(|byte| *byte != b'\r').collect();

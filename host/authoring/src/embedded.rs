@@ -3,9 +3,14 @@
 include!(concat!(env!("OUT_DIR"), "/files.rs"));
 
 /// The text of a file, by its path in the repository.
-pub(crate) fn file(path: &str) -> Option<&'static str> {
-    let at = FILES.binary_search_by_key(&path, |(name, _)| name).ok()?;
-    FILES.get(at).map(|(_, text)| *text)
+///
+/// # Panics
+/// The file is not one of those that `build.rs` embeds.
+pub(crate) fn file(path: &str) -> &'static str {
+    match FILES.binary_search_by_key(&path, |(name, _)| name) {
+        Ok(at) => FILES[at].1,
+        Err(_) => unreachable!("{path} is not embedded"),
+    }
 }
 
 /// The files below a folder: paths from that folder, and texts.

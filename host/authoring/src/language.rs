@@ -1,11 +1,7 @@
 //! The languages that plugins are written in, and the names of kinds.
 
-use std::str::FromStr;
-
 use clawhost_plugins::Kind;
 use serde::{Deserialize, Serialize};
-
-use crate::error::AuthoringError;
 
 /// A language with an SDK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -56,38 +52,6 @@ impl std::fmt::Display for Language {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }
-}
-
-impl FromStr for Language {
-    type Err = AuthoringError;
-
-    fn from_str(name: &str) -> Result<Language, AuthoringError> {
-        let found = Language::ALL.into_iter().find(|one| one.name() == name);
-        match name {
-            "javascript" => Ok(Language::Js),
-            _ => found.ok_or_else(|| AuthoringError::UnknownLanguage {
-                name: name.to_owned(),
-            }),
-        }
-    }
-}
-
-/// A kind by the name of its interface, such as `group-judge`; `hint` is short for `hint-extractor`.
-///
-/// # Errors
-/// [`AuthoringError::UnknownKind`] lists the kinds.
-pub fn kind_from_name(name: &str) -> Result<Kind, AuthoringError> {
-    let wanted = if name == "hint" {
-        "hint-extractor"
-    } else {
-        name
-    };
-    Kind::ALL
-        .into_iter()
-        .find(|kind| kind.interface() == wanted)
-        .ok_or_else(|| AuthoringError::UnknownKind {
-            name: name.to_owned(),
-        })
 }
 
 pub(crate) fn kind_names() -> String {

@@ -7,7 +7,8 @@ use clawhost_plugins::Kind;
 use serde::Deserialize;
 
 use crate::error::AuthoringError;
-use crate::language::{Language, kind_from_name};
+use crate::language::Language;
+use crate::parse::kind_from_name;
 
 /// The name of the file.
 pub const MANIFEST: &str = "plugin.toml";

@@ -18,7 +18,7 @@ use crate::tools;
 
 /// A new plugin's folder.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Scaffolded {
+pub struct ScaffoldOutput {
     /// The folder.
     pub dir: PathBuf,
     /// Every file written, from the folder, in order.
@@ -27,7 +27,7 @@ pub struct Scaffolded {
     pub source: PathBuf,
 }
 
-/// Writes a plugin that builds and passes its test into `dir`, which is made when it is not there.
+/// Writes a plugin that builds and passes its test into `dir`, which is created if it is missing.
 ///
 /// # Errors
 /// [`AuthoringError::BadName`], [`AuthoringError::NotInThisLanguage`], or
@@ -37,12 +37,12 @@ pub fn scaffold(
     name: &str,
     language: Language,
     dir: &Path,
-) -> Result<Scaffolded, AuthoringError> {
+) -> Result<ScaffoldOutput, AuthoringError> {
     name::check(name)?;
     if !language.can(kind) {
         return Err(AuthoringError::NotInThisLanguage { kind, language });
     }
-    let files = Folder::of(kind, name, language).files;
+    let files = PluginFiles::of(kind, name, language).files;
     for (file, _) in &files {
         let path = dir.join(file);
         // `symlink_metadata`: a link to nowhere is in the way too.
@@ -53,7 +53,7 @@ pub fn scaffold(
     for (file, text) in &files {
         write(&dir.join(file), text)?;
     }
-    Ok(Scaffolded {
+    Ok(ScaffoldOutput {
         dir: dir.to_owned(),
         files: files.into_iter().map(|(file, _)| file.into()).collect(),
         source: language.source().into(),
@@ -84,15 +84,15 @@ fn example(kind: Kind) -> &'static str {
 }
 
 /// The files of a new plugin.
-struct Folder {
+struct PluginFiles {
     files: Vec<(String, String)>,
     /// What stands in braces in templates, and what for.
     filled: Vec<(&'static str, String)>,
 }
 
-impl Folder {
-    fn of(kind: Kind, name: &str, language: Language) -> Folder {
-        let mut folder = Folder {
+impl PluginFiles {
+    fn of(kind: Kind, name: &str, language: Language) -> PluginFiles {
+        let mut folder = PluginFiles {
             files: Vec::new(),
             filled: vec![
                 ("{name}", name.to_owned()),
@@ -169,9 +169,7 @@ impl Folder {
 
     /// A template, filled in.
     fn template(&mut self, to: &str, from: &str) {
-        let mut text = embedded::file(&format!("sdk/templates/{from}"))
-            .unwrap_or_default()
-            .to_owned();
+        let mut text = embedded::file(&format!("sdk/templates/{from}")).to_owned();
         for (key, value) in &self.filled {
             text = text.replace(key, value);
         }
@@ -180,7 +178,7 @@ impl Folder {
 
     /// A file as it is, but for one phrase.
     fn example(&mut self, to: &str, from: &str, (old, new): (&str, &str)) {
-        let text = embedded::file(from).unwrap_or_default();
+        let text = embedded::file(from);
         let text = if old.is_empty() {
             text.to_owned()
         } else {

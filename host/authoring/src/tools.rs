@@ -25,9 +25,9 @@ pub struct Tool {
     pub name: &'static str,
     /// Where it is; none when it is missing.
     pub path: Option<PathBuf>,
-    /// What it says of its version; none when it is missing or does not say.
+    /// Its version line; none when it is missing or prints none.
     pub version: Option<String>,
-    /// One sentence that says how to get it.
+    /// One sentence on how to get it.
     pub how_to_get: String,
     /// The command line that it starts with.
     #[serde(skip)]
@@ -81,7 +81,7 @@ fn cargo() -> Tool {
     let get = "install Rust from https://rustup.rs".to_owned();
     Tool::new("cargo", get)
         .at(on_path("cargo"), &[])
-        .with_version(|path| says(path, &["--version"]))
+        .with_version(|path| first_line(path, &["--version"]))
 }
 
 fn rust_target() -> Tool {
@@ -91,7 +91,7 @@ fn rust_target() -> Tool {
     let mut arguments: Vec<&str> = flags.split_whitespace().collect();
     arguments.extend(["--print", "target-libdir", "--target", RUST_TARGET]);
     let folder = on_path("rustc")
-        .and_then(|rustc| says(&rustc, &arguments))
+        .and_then(|rustc| first_line(&rustc, &arguments))
         .map(PathBuf::from)
         .filter(|folder| folder.is_dir());
     Tool::new("the standard library for WebAssembly", get).at(folder, &[])
@@ -104,14 +104,14 @@ fn componentize_py(dir: &Path) -> Tool {
     let own = file(dir.join(".venv/bin/componentize-py"));
     Tool::new("componentize-py", get)
         .at(own.or_else(|| on_path("componentize-py")), &[])
-        .with_version(|path| says(path, &["--version"]))
+        .with_version(|path| first_line(path, &["--version"]))
 }
 
 fn node() -> Tool {
     let get = "install Node.js 20 or newer from https://nodejs.org".to_owned();
     Tool::new("node", get)
         .at(on_path("node"), &[])
-        .with_version(|path| says(path, &["--version"]))
+        .with_version(|path| first_line(path, &["--version"]))
 }
 
 fn componentize_qjs(dir: &Path) -> Tool {
@@ -133,16 +133,16 @@ fn c_compiler(dir: &Path) -> Tool {
     if sdk.is_some() {
         return tool
             .at(sdk, &[])
-            .with_version(|path| says(path, &["--version"]));
+            .with_version(|path| first_line(path, &["--version"]));
     }
     let zig = on_path("zig");
     if zig.is_some() {
         let zig = tool.at(zig, &["cc"]);
-        return zig.with_version(|path| says(path, &["version"]).map(|v| format!("zig {v}")));
+        return zig.with_version(|path| first_line(path, &["version"]).map(|v| format!("zig {v}")));
     }
     for python in [file(dir.join(".venv/bin/python")), on_path("python3")] {
         let Some(path) = python else { continue };
-        if let Some(version) = says(&path, &["-m", "ziglang", "version"]) {
+        if let Some(version) = first_line(&path, &["-m", "ziglang", "version"]) {
             let mut zig = tool.at(Some(path), &["-m", "ziglang", "cc"]);
             zig.version = Some(format!("zig {version}"));
             return zig;
@@ -151,8 +151,8 @@ fn c_compiler(dir: &Path) -> Tool {
     tool
 }
 
-/// The first line that a tool says, when it succeeds.
-fn says(tool: &Path, arguments: &[&str]) -> Option<String> {
+/// The first line of a tool's output, when it succeeds.
+fn first_line(tool: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new(tool).args(arguments).output().ok()?;
     if !output.status.success() {
         return None;

@@ -7,14 +7,15 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
-    adapter, backup, bench, compile_component, config, demo, eval, explain, export, journal,
-    plugin, pretrain, replay, run, sft, status, train,
+    adapter, backup, bench, compile_component, config, demo, doctor, eval, explain, export,
+    journal, plugin, replay, run, sft, status, train,
 };
-use crate::{allocator, compiling, usage};
+use crate::output::one_line;
+use crate::{allocator, compiling};
 
 /// Serve a language model as an OpenAI-compatible endpoint and keep training it from its conversations.
 #[derive(Debug, Parser)]
@@ -67,10 +68,10 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Train an adapter on recorded conversations (supervised fine-tuning)
     Sft(Box<sft::SftArgs>),
-    /// Train a checkpoint from a recipe
-    Pretrain(pretrain::PretrainArgs),
     /// Print the effective configuration
     Config(config::ConfigArgs),
+    /// Show what this machine has, and whether the configured model would start on it
+    Doctor(doctor::DoctorArgs),
     /// Compile one plugin for another clawhost process
     #[command(hide = true)]
     CompileComponent(compile_component::CompileComponentArgs),
@@ -86,22 +87,21 @@ pub fn main_as_program(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// Runs one command line; the first argument is the program's name.
 pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let args: Vec<OsString> = args.into_iter().collect();
-    let cli = match Cli::try_parse_from(&args) {
+    let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
+            // A closed standard output or error is ignored.
+            let _ = error.print();
             // Help and version output is a success; everything else is wrong usage.
-            if !error.use_stderr() {
-                let _ = error.print();
-                return ExitCode::SUCCESS;
-            }
-            print_error(&usage::error_message(&error, Cli::command(), &args));
-            return ExitCode::from(2);
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
         }
     };
     // The parent process parses the compiler's output, so it must not contain log lines.
     if !matches!(cli.command, Command::CompileComponent(_)) {
-        log_to_stderr();
+        log_to_stderr(match cli.command {
+            Command::Run(_) => RUN_FILTER,
+            _ => "warn",
+        });
     }
     let result = match &cli.command {
         Command::Run(args) => run::run(args),
@@ -119,12 +119,12 @@ pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Plugin(args) => plugin::plugin(args),
         Command::Bench(args) => bench::bench(args),
         Command::Sft(args) => sft::sft(args),
-        Command::Pretrain(args) => pretrain::pretrain(args),
         Command::Config(args) => config::config(args),
+        Command::Doctor(args) => doctor::doctor(args),
         Command::CompileComponent(args) => Ok(compile_component::compile_component(args)),
     };
     result.unwrap_or_else(|error| {
-        print_error(&usage::one_line(&format!("{error:#}")));
+        print_error(&one_line(&format!("{error:#}")));
         ExitCode::FAILURE
     })
 }
@@ -134,9 +134,12 @@ fn print_error(message: &str) {
     let _ = writeln!(std::io::stderr(), "clawhost: {message}");
 }
 
-/// Logs to standard error. `CLAWHOST_LOG` sets the filter (default `warn`, and `info` for this program under `run`).
-fn log_to_stderr() {
-    let filter = EnvFilter::try_from_env("CLAWHOST_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+/// The log filter of `clawhost run`: warnings, and what was chosen at the start.
+const RUN_FILTER: &str = "warn,clawhost::start=info";
+
+/// Logs to standard error. `CLAWHOST_LOG` overrides the filter.
+fn log_to_stderr(filter: &str) {
+    let filter = EnvFilter::try_from_env("CLAWHOST_LOG").unwrap_or_else(|_| EnvFilter::new(filter));
     let started = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -152,6 +155,8 @@ mod reference;
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     #[test]

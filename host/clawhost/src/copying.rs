@@ -34,7 +34,7 @@ pub(crate) fn copy_dir(from: &Path, to: &Path) -> Result<()> {
         let path = entry
             .with_context(|| format!("cannot read {}", from.display()))?
             .path();
-        let place = to.join(path.file_name().unwrap_or_default());
+        let place = to.join(path.file_name().expect("an entry has a name"));
         match try_copy(&path, &place) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             copied => copied.with_context(|| {
@@ -71,7 +71,7 @@ pub(crate) fn sha256(path: &Path) -> Result<String> {
     loop {
         match file.read(&mut chunk).with_context(unreadable)? {
             0 => break,
-            read => hash.update(chunk.get(..read).unwrap_or_default()),
+            read => hash.update(&chunk[..read]),
         }
     }
     Ok(hash.finalize().iter().map(|b| format!("{b:02x}")).collect())

@@ -91,15 +91,15 @@ fn command(file: &Path, arguments: &[String], config: &Config) -> String {
 /// The flags with which `clawhost plugin grant` finds the same grants file.
 fn location_flags(config: &Config) -> Vec<String> {
     let flag = |name: &str, path: &PathBuf| vec![name.to_owned(), path.display().to_string()];
-    match &config.grants {
+    match &config.plugins.grants_file {
         Some(grants) => flag("--grants", grants),
-        None if config.server.data == ServerConfig::default().data => Vec::new(),
-        None => flag("--data", &config.server.data),
+        None if config.server.data_dir == ServerConfig::default().data_dir => Vec::new(),
+        None => flag("--data", &config.server.data_dir),
     }
 }
 
 /// Quotes a word for a POSIX shell.
-fn shell_quote(word: &str) -> String {
+pub(crate) fn shell_quote(word: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(&byte);
     if !word.is_empty() && word.bytes().all(plain) {
         word.to_owned()
@@ -131,7 +131,7 @@ mod tests {
             "j imports state, http, which has not been granted to sha256 abc; to grant it, replace HOST with the \
              host it may reach and run: clawhost plugin grant j.wasm state http=https://HOST"
         );
-        config.server.data = "/srv/claw data".into();
+        config.server.data_dir = "/srv/claw data".into();
         let exact = refusal("-j.wasm", &["http=http://[::1]:80"], &config);
         assert!(
             exact.ends_with(
@@ -139,7 +139,7 @@ mod tests {
             ),
             "{exact}"
         );
-        config.grants = Some("it's.toml".into());
+        config.plugins.grants_file = Some("it's.toml".into());
         let apart = refusal("a/j.wasm", &["state"], &config);
         assert!(
             apart.ends_with(r"clawhost plugin grant a/j.wasm state --grants 'it'\''s.toml'"),

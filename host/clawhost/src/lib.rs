@@ -2,6 +2,15 @@
 //!
 //! Wires configuration, the command line and the four loops (serving, collecting, judging, training) together over one
 //! journal and one engine. The logic of the loops lives in the other crates.
+//!
+//! ```
+//! use clawhost::config::Config;
+//!
+//! let config = Config::parse("[server]\nport = 8080")?;
+//! assert_eq!(config.server.port, 8080);
+//! assert!(Config::parse("[server]\nprot = 8080").is_err());
+//! # Ok::<(), anyhow::Error>(())
+//! ```
 
 pub mod capabilities;
 pub mod config;
@@ -10,19 +19,21 @@ pub mod serve;
 
 mod allocator;
 mod arms;
-mod calendar;
 mod cli;
 mod commands;
 mod compiling;
+mod control;
+mod device;
 mod granting;
+mod memory_plan;
+mod nvidia;
 mod output;
+mod plugin_file;
 mod plugin_loader;
 mod plugin_reload;
-mod pretraining;
 mod progress;
 mod staging;
 mod status;
 mod terminal;
-mod usage;
 
 pub use cli::{main_as_program, main_with};

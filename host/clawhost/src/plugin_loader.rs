@@ -9,7 +9,7 @@ use clawhost_plugins::{CallStats, GrantFile, Grants, HostOptions, Kind, Plugin, 
 use crate::compiling;
 use crate::config::Config;
 use crate::granting;
-use crate::serve::{plugin_name, read_plugin_limited};
+use crate::plugin_file::{plugin_name, read_plugin_limited};
 
 /// The default judge.
 const DEFAULT_JUDGE: &str = "judge-next-state";
@@ -90,7 +90,7 @@ impl Loader {
     /// # Errors
     /// It cannot be read, is not a regular file or exceeds the configured size.
     pub(crate) fn read(&self, file: &Path) -> Result<Vec<u8>> {
-        read_plugin_limited(file, self.config.plugin_host.max_component_bytes)
+        read_plugin_limited(file, self.config.plugins.host.max_component_size)
     }
 
     /// The plugin with other grants. Compiles nothing.
@@ -108,12 +108,12 @@ impl Loader {
     /// # Errors
     /// Why it is rejected.
     pub(crate) fn load(&self, name: &str, bytes: &[u8], file: Option<&Path>) -> Result<Source> {
-        let section = self.config.plugins.get(name).cloned().unwrap_or_default();
+        let section = self.config.plugins.plugin(name);
         let digest = clawhost_plugins::digest(bytes);
         if let Some(pinned) = &section.sha256 {
             ensure!(
                 *pinned == digest,
-                "sha256 is {digest}, but plugins.{name}.sha256 pins {pinned}; check the file with `clawhost plugin inspect` and update the pin if it is the one you want"
+                "sha256 is {digest}, but plugins.config.{name}.sha256 pins {pinned}; check the file with `clawhost plugin inspect` and update the pin if it is the one you want"
             );
         }
         let granted = self.current_grants(&digest)?;

@@ -11,13 +11,15 @@
 //! the others and of the grants, no lock is held while a file is read or compiled, and revoking a grant compiles
 //! nothing.
 
+mod file_stamp;
 mod watched;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use clawhost_inspect::PLUGIN_STATUS_KEY;
 use clawhost_journal::Journal;
 use clawhost_judging::JudgeSlots;
 use clawhost_plugins::{CallStats, Kind, Plugin};
@@ -29,13 +31,11 @@ use tokio::task::JoinSet;
 
 use crate::plugin_loader::{Loader, Source};
 
+use file_stamp::FileStamp;
 use watched::WatchedPlugin;
 
 /// Poll interval of the files.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Journal meta key of the plugins' status, read by `clawhost status`.
-pub(crate) const STATUS_KEY: &str = "plugins";
 
 /// Reason recorded for turns that a component may no longer judge.
 const REVOKED: &str = "grant revoked";
@@ -92,23 +92,6 @@ impl ReloadTargets {
         };
         ensure!(replaced, "no plugin {name} is in use");
         Ok(())
-    }
-}
-
-/// File metadata that changes when the file is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileStamp {
-    modified: Option<SystemTime>,
-    bytes: u64,
-}
-
-impl FileStamp {
-    fn read(path: &Path) -> Option<Self> {
-        let metadata = std::fs::metadata(path).ok()?;
-        Some(Self {
-            modified: metadata.modified().ok(),
-            bytes: metadata.len(),
-        })
     }
 }
 
@@ -371,7 +354,7 @@ impl PluginReloader {
     fn store_status(&self) {
         let status = Value::Array(self.status()).to_string();
         // Only `clawhost status` reads it; nothing depends on it.
-        if let Err(error) = self.journal.set_meta(STATUS_KEY, &status) {
+        if let Err(error) = self.journal.set_meta(PLUGIN_STATUS_KEY, &status) {
             tracing::warn!(%error, "cannot store the plugins' status in the journal");
         }
     }

@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use clawhost_cpu::HostMemory;
+use clawhost_engine::Engine;
 use clawhost_gateway::{Gateway, GatewayOptions, check_bind, check_origins};
 use clawhost_journal::Journal;
 use clawhost_judging::JudgeWorker;
+use clawhost_model::{Adapter, ModelConfig, ModelFiles};
 use clawhost_plugins::HostOptions;
-use clawhost_policy::{Adapter, Engine, ModelFiles};
 use clawhost_remote::HttpBackend;
 use clawhost_sessions::Sessions;
 use clawhost_training::{ComponentOptions, Components, RemoteTeacher, TrainingLoop, TrainingState};
@@ -22,7 +24,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::capabilities::{FarTeacher, Internet, Models, PluginState};
-use crate::config::Config;
+use crate::config::{self, Config};
+use crate::control::Controls;
+use crate::device;
+use crate::memory_plan::{MemoryPlan, human_size};
 use crate::plugin_loader::Loader;
 use crate::plugin_reload::{PluginReloader, ReloadTargets};
 use crate::status::Loops;
@@ -60,13 +65,13 @@ impl Server {
     pub async fn start(settings: Settings) -> Result<Self> {
         let config = settings.config;
         config.validate()?;
-        let keys = config.api_keys()?;
-        let allowed_origins = config.server.origins()?;
+        let keys = config::api_keys(&config)?;
+        let allowed_origins = config::origins(&config.server)?;
         check_origins(&allowed_origins, &keys)?;
-        let tls = config.server.tls()?;
+        let tls = config::tls(&config.server)?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let (listener, address) = listen(&config, &keys).await?;
-        let data = &config.server.data;
+        let data = &config.server.data_dir;
         let journal = Journal::open(data)?;
         let aborted = journal.abort_interrupted_turns()?;
         if aborted > 0 {
@@ -79,20 +84,30 @@ impl Server {
         let loading = tokio::task::spawn_blocking({
             let (config, journal) = (config.clone(), journal.clone());
             move || -> Result<_> {
-                let (engine, name) = load_engine(&config)?;
-                connect_remote_backend(&config, &engine)?;
-                let loader = plugin_loader(&config, &engine, journal)?;
-                let loaded = loader.load_all(&config.load)?;
-                let teacher = remote_teacher(&config, &engine)?;
-                Ok(((engine, name), (loader, loaded), teacher))
+                let model = load_engine(&config)?;
+                let engine = &model.engine;
+                connect_remote_backend(&config, engine)?;
+                let loader = plugin_loader(&config, engine, journal.clone())?;
+                let loaded = loader.load_all(&config.plugins.files)?;
+                let teacher = remote_teacher(&config, engine)?;
+                load_initial_adapter(&config, &journal, engine)?;
+                Ok((model, (loader, loaded), teacher))
             }
         });
-        let ((engine, name), (loader, loaded), teacher) =
-            loading.await.context("loading failed")??;
-        load_initial_adapter(&config, &journal, &engine)?;
+        let (model, (loader, loaded), teacher) = loading.await.context("loading failed")??;
+        let LoadedModel {
+            engine,
+            name,
+            summary,
+        } = model;
 
-        let sessions = Sessions::new(journal.clone(), config.sessions.options());
-        let judging = JudgeWorker::new(journal.clone(), loaded.judging(), config.judging());
+        let sessions = Sessions::new(journal.clone(), config.sessions.clone());
+        let judging = JudgeWorker::new(
+            journal.clone(),
+            loaded.judging(),
+            config.judging_options(),
+            config.plugins.clone(),
+        );
         let components = Components::new(&loaded.training(), &component_calls(&config)).await?;
         let targets = ReloadTargets {
             judge_slots: judging.slots(),
@@ -100,39 +115,38 @@ impl Server {
         };
         let reloading = PluginReloader::new(loader, loaded.sources, targets, journal.clone());
         let reloading = Arc::new(reloading);
-        let training = TrainingLoop::new(
-            journal.clone(),
-            engine.clone(),
-            data.clone(),
-            config.training.clone(),
-            components,
-        )?
-        .with_teacher(teacher);
+        // It reads the active checkpoint.
+        let training = tokio::task::spawn_blocking({
+            let (journal, engine) = (journal.clone(), engine.clone());
+            let (data, options) = (data.clone(), config.training.clone());
+            move || TrainingLoop::new(journal, engine, data, options, components)
+        });
+        let training = training.await.context("loading failed")??;
+        let training = training.with_teacher(teacher);
         let loops = Arc::new(Loops {
             judging: judging.status(),
             training: training.state(),
             training_enabled: config.training.enabled,
-            batch: config.training.batch,
+            batch: config.training.batch_size,
+            plugins: reloading.clone(),
+        });
+        let controls = Arc::new(Controls {
             plugins: reloading.clone(),
             releases: training.publisher(),
         });
         let state = training.state();
-        let grace = Duration::from_secs_f64(config.server.shutdown_seconds);
+        let grace = config.server.shutdown_timeout;
         let gateway = Gateway::new(
             engine.clone(),
             sessions.clone(),
             journal.clone(),
             loops,
+            controls,
             GatewayOptions {
                 keys,
-                aliases: config.server.aliases.clone(),
-                allowed_hosts: config.server.allowed_hosts.clone(),
+                server: config.server.clone(),
                 allowed_origins,
                 tls,
-                write_timeout: Duration::from_secs_f64(config.server.write_timeout),
-                max_body: config.server.max_body,
-                max_concurrent: config.server.max_concurrent,
-                shutdown_grace: grace,
                 ..GatewayOptions::new(name.clone())
             },
         );
@@ -151,6 +165,8 @@ impl Server {
             }
         }));
         let url = format!("{scheme}://{address}");
+        // Not before: an error of the start is the only line on standard error.
+        tracing::info!(target: "clawhost::start", "{summary}");
         Ok(Self {
             url,
             model: name,
@@ -247,27 +263,63 @@ async fn listen(
     Ok((listener, address))
 }
 
-pub(crate) fn load_engine(config: &Config) -> Result<(Engine, String)> {
-    let files = match &config.model.dir {
-        Some(dir) => ModelFiles::from_dir(dir)
-            .with_context(|| format!("cannot load --model {}", dir.display()))?,
-        None => ModelFiles::embedded(),
-    };
+/// The files of a model directory or GGUF file, or of the embedded model.
+pub(crate) fn model_files(path: Option<&Path>) -> Result<ModelFiles> {
+    match path {
+        Some(path) => ModelFiles::open(path)
+            .with_context(|| format!("cannot load --model {}", path.display())),
+        None => Ok(ModelFiles::embedded()),
+    }
+}
+
+/// An engine on the configured model.
+pub(crate) struct LoadedModel {
+    pub(crate) engine: Engine,
+    /// Name under which it is served.
+    pub(crate) name: String,
+    /// Where it runs and why, and its memory plan, on one line.
+    summary: String,
+}
+
+/// Starts an engine on the configured model, if its device is there and its memory plan fits.
+pub(crate) fn load_engine(config: &Config) -> Result<LoadedModel> {
+    let chosen = device::choose(config.engine.device)?;
+    let files = model_files(config.model.path.as_deref())?;
     let name = config
         .model
-        .name
+        .served_model_name
         .clone()
         .unwrap_or_else(|| files.name().to_owned());
-    let engine = Engine::load(&files, config.model.engine_options(config.engine.options()))
-        .with_context(|| format!("cannot load the model {name}"))?;
-    Ok((engine, name))
+    let context = || format!("cannot load the model {name}");
+    let model = ModelConfig::parse(files.config()).with_context(context)?;
+    let plan = MemoryPlan::new(config, &model)?;
+    let memory = HostMemory::detect();
+    plan.check(memory.as_ref())?;
+    let engine =
+        clawhost_cpu::load_engine(&files, config::engine_options(config)).with_context(context)?;
+    let available = memory.map_or(String::new(), |memory| {
+        format!(" of {} available", human_size(memory.available))
+    });
+    let summary = format!(
+        "{name} runs on {}: {}; memory at most {}{available}: {}",
+        chosen.device,
+        chosen.reason,
+        human_size(plan.total as u64),
+        plan.summary(),
+    );
+    Ok(LoadedModel {
+        engine,
+        name,
+        summary,
+    })
 }
 
 /// Connects the remote backend, if configured, and checks that it can serve the model.
 fn connect_remote_backend(config: &Config, engine: &Engine) -> Result<()> {
     if let Some(remote) = &config.engine.remote {
-        let options = remote.options(&config.training)?;
-        engine.set_remote_backend(HttpBackend::connect(options, engine)?);
+        let training = &config.training;
+        let lora = training.enabled.then(|| training.lora.clone());
+        engine.set_remote_backend(HttpBackend::connect(config::remote(remote)?, lora, engine)?);
     }
     Ok(())
 }
@@ -293,13 +345,13 @@ pub(crate) fn load_initial_adapter(
     journal: &Journal,
     engine: &Engine,
 ) -> Result<()> {
-    let Some(dir) = &config.model.adapter else {
+    let Some(dir) = &config.model.initial_adapter else {
         return Ok(());
     };
     if let Some(row) = journal.active_adapter()? {
         anyhow::bail!(
             "{} already has adapter version {}; drop --adapter to continue from it, or pass a new --data directory",
-            config.server.data.display(),
+            config.server.data_dir.display(),
             row.version
         );
     }
@@ -309,17 +361,10 @@ pub(crate) fn load_initial_adapter(
     Ok(())
 }
 
-/// Settings and limits of component calls in training; the settings are those of `[judging.settings]`.
+/// Settings and limits of component calls in training.
 pub(crate) fn component_calls(config: &Config) -> ComponentOptions {
-    let texts = config.judging.settings.iter().map(|(name, settings)| {
-        let texts = settings
-            .iter()
-            .map(|(key, value)| (key.clone(), value.to_string()));
-        (name.clone(), texts.collect())
-    });
     ComponentOptions {
-        settings: texts.collect(),
-        limits: config.training.limits.0.clone(),
+        plugins: config.plugins.clone(),
         seed: config.training.seed,
         teacher: config.training.method.uses_hints(),
     }
@@ -331,30 +376,9 @@ fn plugin_loader(config: &Config, engine: &Engine, journal: Journal) -> Result<L
         config,
         HostOptions {
             model: Some(Arc::new(Models::new(engine.clone(), &config.models)?)),
-            state: Some(Arc::new(PluginState::new(journal, config.plugin_state))),
+            state: Some(Arc::new(PluginState::new(journal, config.plugins.state))),
             network: Some(Arc::new(Internet)),
-            ..config.plugin_host.clone()
+            ..HostOptions::from(config.plugins.host)
         },
     )
-}
-
-/// A plugin's name: the file name without its extension.
-pub(crate) fn plugin_name(path: &Path) -> String {
-    path.file_stem()
-        .map_or_else(|| "plugin".to_owned(), |s| s.to_string_lossy().into_owned())
-}
-
-/// Reads a component of at most the default maximum size.
-pub(crate) fn read_plugin(path: &Path) -> Result<Vec<u8>> {
-    read_plugin_limited(path, HostOptions::default().max_component_bytes)
-}
-
-/// Reads a component of at most `limit` bytes. Only regular files are read.
-pub(crate) fn read_plugin_limited(path: &Path, limit: usize) -> Result<Vec<u8>> {
-    clawhost_plugins::read_regular_file(path, limit as u64).with_context(|| {
-        format!(
-            "cannot read the plugin {}; pass the path of a .wasm component",
-            path.display()
-        )
-    })
 }

@@ -28,7 +28,7 @@ impl StagingDir {
         let name = out
             .file_name()
             .with_context(|| format!("{} is not a valid directory name", out.display()))?;
-        let folder = out.parent().unwrap_or(Path::new(""));
+        let folder = out.parent().expect("a path with a name has a parent");
         let work = folder.join(format!(
             ".{}.{}",
             name.to_string_lossy(),
@@ -54,9 +54,7 @@ impl StagingDir {
 
     /// Adds `provenance.json` with the sha256 of every file and renames the directory to its final name.
     pub(crate) fn finish(self, mut provenance: Value) -> Result<()> {
-        if let Some(fields) = provenance.as_object_mut() {
-            fields.insert("files".to_owned(), Value::Object(digests(&self.work)?));
-        }
+        provenance["files"] = Value::Object(digests(&self.work)?);
         let text = format!("{provenance:#}\n");
         std::fs::write(self.work.join("provenance.json"), text)
             .with_context(|| format!("cannot write {}", self.out.display()))?;
@@ -95,7 +93,10 @@ pub(crate) fn digests(dir: &Path) -> Result<Map<String, Value>> {
     paths.sort();
     for path in paths.iter().filter(|path| path.is_file()) {
         let bytes = std::fs::read(path).with_context(unreadable)?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = path
+            .file_name()
+            .expect("an entry has a name")
+            .to_string_lossy();
         files.insert(name.into_owned(), digest(&bytes).into());
     }
     Ok(files)
@@ -109,7 +110,7 @@ mod tests {
     #[test]
     fn a_staged_directory_appears_when_complete_and_is_never_overwritten() {
         let dir = tempfile::tempdir().unwrap();
-        let out = dir.path().join("made");
+        let out = dir.path().join("out");
         let staging = StagingDir::create(&out).unwrap();
         std::fs::write(staging.path().join("a"), "x").unwrap();
         assert!(!out.exists());
@@ -118,7 +119,7 @@ mod tests {
         std::fs::create_dir(&out).unwrap();
         let staging = StagingDir::create(&out).unwrap();
         std::fs::write(staging.path().join("a"), "x").unwrap();
-        staging.finish(json!({"made": true})).unwrap();
+        staging.finish(json!({"complete": true})).unwrap();
         let text = std::fs::read_to_string(out.join("provenance.json")).unwrap();
         let provenance: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(provenance["files"]["a"], digest(b"x"));

@@ -77,119 +77,67 @@ pub fn duration_text(duration: Duration) -> String {
     }
 }
 
-/// A field type that stands for a duration in some unit.
-trait InDuration: Sized {
-    fn to_duration(&self, unit: Duration) -> Duration;
-    fn from_duration(duration: Duration, unit: Duration) -> Result<Self, String>;
-}
+/// For `#[serde(with)]` on a field that is a [`Duration`], or an optional one.
+#[derive(Debug)]
+pub struct DurationText;
 
-impl InDuration for f64 {
-    fn to_duration(&self, unit: Duration) -> Duration {
-        // A value that is no duration is reported by the validation of its section.
-        Duration::try_from_secs_f64(self * unit.as_secs_f64()).unwrap_or(Duration::MAX)
-    }
-
-    fn from_duration(duration: Duration, unit: Duration) -> Result<Self, String> {
-        Ok(duration.as_secs_f64() / unit.as_secs_f64())
-    }
-}
-
-impl InDuration for u64 {
-    fn to_duration(&self, unit: Duration) -> Duration {
-        let micros = u64::try_from(unit.as_micros()).unwrap_or(u64::MAX);
-        Duration::from_micros(self.saturating_mul(micros))
-    }
-
-    fn from_duration(duration: Duration, unit: Duration) -> Result<Self, String> {
-        let (micros, unit_micros) = (duration.as_micros(), unit.as_micros());
-        if !micros.is_multiple_of(unit_micros) {
-            return Err(format!(
-                "\"{}\" must be a multiple of {}",
-                duration_text(duration),
-                duration_text(unit)
-            ));
+impl DurationText {
+    /// Writes the duration as text.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    #[allow(private_bounds, reason = "the field types are a closed set")]
+    pub fn serialize<T: DurationField, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+        match value.duration() {
+            Some(duration) => to.serialize_str(&duration_text(duration)),
+            None => to.serialize_none(),
         }
-        u64::try_from(micros / unit_micros)
-            .map_err(|_| format!("\"{}\" is too long", duration_text(duration)))
+    }
+
+    /// Reads the duration from text.
+    ///
+    /// # Errors
+    /// The value is not a duration.
+    pub fn deserialize<'de, T: From<Duration>, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<T, D::Error> {
+        let text = Text::deserialize(from)?;
+        parse_duration(&text.0)
+            .map(T::from)
+            .map_err(D::Error::custom)
     }
 }
 
-impl<T: InDuration> InDuration for Option<T> {
-    fn to_duration(&self, unit: Duration) -> Duration {
-        self.as_ref()
-            .map_or(Duration::ZERO, |value| value.to_duration(unit))
-    }
+/// A field type of [`DurationText`].
+trait DurationField {
+    fn duration(&self) -> Option<Duration>;
+}
 
-    fn from_duration(duration: Duration, unit: Duration) -> Result<Self, String> {
-        T::from_duration(duration, unit).map(Some)
+impl DurationField for Duration {
+    fn duration(&self) -> Option<Duration> {
+        Some(*self)
     }
 }
 
-/// Declares a type for `#[serde(with)]` on a field that counts durations in this unit.
-macro_rules! duration_in {
-    ($(#[$doc:meta])* $name:ident, $unit:expr) => {
-        $(#[$doc])*
-        #[derive(Debug)]
-        pub struct $name;
-
-        impl $name {
-            /// Writes the value as text.
-            ///
-            /// # Errors
-            /// Those of the serializer.
-            #[allow(private_bounds, reason = "the field types are a closed set")]
-            pub fn serialize<T: InDuration, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
-                to.serialize_str(&duration_text(value.to_duration($unit)))
-            }
-
-            /// Reads the value from text.
-            ///
-            /// # Errors
-            /// The value is not a duration.
-            #[allow(private_bounds, reason = "the field types are a closed set")]
-            pub fn deserialize<'de, T: InDuration, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
-                let text = Text::deserialize(from)?;
-                let duration = parse_duration(&text.0).map_err(D::Error::custom)?;
-                T::from_duration(duration, $unit).map_err(D::Error::custom)
-            }
-        }
-
-        impl JsonSchema for $name {
-            fn inline_schema() -> bool {
-                true
-            }
-
-            fn schema_name() -> Cow<'static, str> {
-                "Duration".into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({ "type": "string", "format": "duration" })
-            }
-        }
-    };
+impl DurationField for Option<Duration> {
+    fn duration(&self) -> Option<Duration> {
+        *self
+    }
 }
 
-duration_in!(
-    /// A field in seconds.
-    Seconds,
-    Duration::from_secs(1)
-);
-duration_in!(
-    /// A field in minutes.
-    Minutes,
-    Duration::from_secs(60)
-);
-duration_in!(
-    /// A field in milliseconds.
-    Millis,
-    Duration::from_millis(1)
-);
-duration_in!(
-    /// A field in ticks of 10 ms, the unit of the CPU limit of plugins.
-    Ticks,
-    Duration::from_millis(10)
-);
+impl JsonSchema for DurationText {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Duration".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "format": "duration" })
+    }
+}
 
 /// A text value; for a number the error says what is expected.
 struct Text(String);

@@ -1,31 +1,62 @@
-//! Configuration: how keys are documented, printed and checked.
+//! Configuration: one struct per table of `clawhost.toml`, with documentation, defaults, units and validation.
 //!
-//! The option structs declare each key with its documentation and default. [`Section::of`] reads both from the struct,
-//! [`toml_text`] prints a configuration with the documentation as comments, and [`markdown`] writes the reference page.
-//! This crate does not know any of the keys.
+//! [`Config::load`] reads a file. Precedence, lowest first: defaults, defaults of the embedded model (when it is served),
+//! the file, the environment (`CLAWHOST_SECTION__KEY`), `--set section.key=value`. An unknown key is an error with file,
+//! line and the nearest known key. [`toml_text`] prints a configuration with the documentation as comments, and
+//! [`markdown`] writes the reference page; both read the documentation from the structs.
+//!
+//! The other crates take these structs. This crate depends on none of them.
 //!
 //! ```
-//! /// The HTTP endpoint.
-//! #[derive(serde::Serialize, schemars::JsonSchema)]
-//! struct Server {
-//!     /// Port to listen on.
-//!     port: u16,
-//! }
-//! let text = clawhost_config::toml_text(&Server { port: 80 })?;
-//! assert_eq!(text, "# Port to listen on.\nport = 80\n");
-//! # Ok::<_, toml::ser::Error>(())
+//! let config = clawhost_config::Config::parse("[engine]\nkv_cache_memory = \"2GiB\"")?;
+//! assert_eq!(config.engine.kv_cache_memory, 2 << 30);
+//! let error = clawhost_config::Config::parse("[server]\nprot = 1").unwrap_err();
+//! assert_eq!(error.to_string(), "line 2, column 1: unknown key `prot`; did you mean `port`?");
+//! # Ok::<_, clawhost_config::ConfigError>(())
 //! ```
 
+mod config;
 mod duration;
+mod error;
+mod file;
+mod overrides;
 mod page;
 mod print;
+#[cfg(test)]
+mod reference_tests;
+mod renamed;
+mod rules;
 mod secret;
 mod section;
+mod sections;
 mod size;
 
-pub use duration::{Millis, Minutes, Seconds, Ticks, duration_text, parse_duration};
+pub use config::Config;
+pub use duration::{DurationText, duration_text, parse_duration};
+pub use file::ConfigError;
 pub use page::markdown;
 pub use print::toml_text;
+pub use rules::OptionsError;
 pub use secret::{Secret, SecretError};
 pub use section::{Choice, Key, Section, SectionKind};
-pub use size::{Size, parse_size, size_text};
+pub use sections::api_keys::{KeyConfig, Scope};
+pub use sections::engine::{DeviceChoice, EngineConfig, Quantization};
+pub use sections::judging::{CombineRule, FaultPolicy, JudgingOptions, NeutralPolicy};
+pub use sections::model::{ModelSection, ReasoningParser, ToolCallParser};
+pub use sections::models::{LocalModel, ModelAlias};
+pub use sections::plugin_limits::{LimitOverrides, Limits, VerdictRules};
+pub use sections::plugins::{
+    CompileLimits, PluginConfig, PluginHostConfig, PluginsConfig, Profile, StateConfig,
+};
+pub use sections::remote::{RemoteConfig, ServerKind};
+pub use sections::server::ServerConfig;
+pub use sections::sessions::SessionOptions;
+pub use sections::training::{
+    AdvantageOptions, Aggregation, ComparisonScope, DistillationDivergence, DistillationKind,
+    Estimator, HintSelection, ImportanceLevel, ImportanceSamplingMode, KlEstimator, LogOptions,
+    LoraSpec, LossMethod, LossOptions, LrScheduleShape, OldLogprobsSource, OptimizerOptions,
+    PairLoss, PairOptions, RehearsalOptions, StepComparison, Target, TeacherEndpoint,
+    TeacherOptions, TeacherSource, TopKSource, TrainableParameters, TrainingMethod,
+    TrainingOptions, VerificationOptions,
+};
+pub use size::{SizeText, parse_size, size_text};

@@ -46,7 +46,8 @@ fn tables(
     comment(text, &section.doc);
     match section.kind {
         SectionKind::Table => {
-            header(text, path, off, "[", "]");
+            // Overrides hold only some of the tables.
+            header(text, path, off || table.is_none(), "[", "]");
             body(text, section, path, table);
         }
         SectionKind::Optional => {

@@ -199,7 +199,7 @@ fn value_type(schema: &Value) -> String {
             .iter()
             .filter_map(Value::as_str)
             .find(|name| *name != "null")
-            .unwrap_or_default()
+            .expect("a value has a type besides null")
             .to_owned(),
         _ if schema.get("oneOf").is_some() || schema.get("enum").is_some() => "string".to_owned(),
         _ => String::new(),

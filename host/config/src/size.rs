@@ -54,9 +54,9 @@ pub fn size_text(bytes: u64) -> String {
 
 /// For `#[serde(with)]` on a field that counts bytes.
 #[derive(Debug)]
-pub struct Size;
+pub struct SizeText;
 
-impl Size {
+impl SizeText {
     /// Writes the bytes as text.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Size {
     }
 }
 
-impl JsonSchema for Size {
+impl JsonSchema for SizeText {
     fn inline_schema() -> bool {
         true
     }

@@ -64,9 +64,7 @@ impl ArmRecord {
         let ends = self.conversations.iter().map(|c| c.index + 1);
         let mut curve = vec![None; ends.max().unwrap_or(0)];
         for conversation in &self.conversations {
-            if let Some(slot) = curve.get_mut(conversation.index) {
-                *slot = conversation.value();
-            }
+            curve[conversation.index] = conversation.value();
         }
         curve
     }
@@ -193,11 +191,11 @@ pub async fn run_arm(
 
 /// The system message of a client with a memory: the latest corrections of earlier conversations in the persona's
 /// words, oldest first. None without corrections.
-fn memory(earlier: &[ConversationRecord], memory_size: usize) -> Option<String> {
+pub(crate) fn memory(earlier: &[ConversationRecord], memory_size: usize) -> Option<String> {
     let mut ordered: Vec<&ConversationRecord> = earlier.iter().collect();
     ordered.sort_by_key(|conversation| conversation.index);
     let all: Vec<&String> = ordered.iter().flat_map(|c| c.corrections()).collect();
-    let latest = all.get(all.len().saturating_sub(memory_size)..)?;
+    let latest = &all[all.len().saturating_sub(memory_size)..];
     if latest.is_empty() {
         return None;
     }

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use clawhost_http::SseDecoder;
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 
@@ -69,6 +70,8 @@ pub struct Reply {
     pub finish: String,
     /// The `x-clawhost-adapter` header, if any.
     pub adapter: Option<String>,
+    /// `usage.prompt_tokens`, if any.
+    pub prompt_tokens: Option<u64>,
     /// Time from sending the request to the first text.
     pub first_token: Duration,
     /// Time from sending the request to the end of the stream.
@@ -100,8 +103,7 @@ impl ChatClient {
     /// # Errors
     /// The HTTP client cannot be created.
     pub fn new(endpoint: Endpoint, timeout: Duration) -> Result<ChatClient, RequestError> {
-        let http = reqwest::Client::builder()
-            .no_proxy()
+        let http = clawhost_http::client()
             .build()
             .map_err(|e| connection_error(&endpoint.url, &e))?;
         Ok(ChatClient {
@@ -145,15 +147,14 @@ impl ChatClient {
             "model": self.endpoint.model,
             "messages": messages,
             "stream": true,
+            "stream_options": {"include_usage": true},
             "seed": params.seed,
         });
-        if let Some(fields) = body.as_object_mut() {
-            if let Some(temperature) = params.temperature {
-                fields.insert("temperature".into(), json!(temperature));
-            }
-            if let Some(max_tokens) = params.max_tokens {
-                fields.insert("max_tokens".into(), json!(max_tokens));
-            }
+        if let Some(temperature) = params.temperature {
+            body["temperature"] = temperature.into();
+        }
+        if let Some(max_tokens) = params.max_tokens {
+            body["max_tokens"] = max_tokens.into();
         }
         let url = format!("{}/v1/chat/completions", self.base());
         let mut request = self.http.post(&url).json(&body);
@@ -171,17 +172,19 @@ impl ChatClient {
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned);
         let mut stream = response.bytes_stream();
-        let mut events = SseParser::default();
+        let mut events = SseDecoder::default();
         let mut reply = ReplyBuilder::default();
         while !reply.done {
             let Some(chunk) = stream.next().await else {
                 break;
             };
-            let chunk = chunk.map_err(|e| RequestError::Truncated {
+            let truncated = |reason: String| RequestError::Truncated {
                 received: reply.text.len(),
-                reason: e.to_string(),
-            })?;
-            for data in events.push(&chunk) {
+                reason,
+            };
+            let chunk = chunk.map_err(|error| truncated(error.to_string()))?;
+            let payloads = events.push(&chunk);
+            for data in payloads.map_err(|reason| truncated(reason.to_owned()))? {
                 reply.push(&url, &data, started)?;
             }
         }
@@ -196,6 +199,7 @@ impl ChatClient {
             text: reply.text,
             finish,
             adapter,
+            prompt_tokens: reply.prompt_tokens,
             first_token: reply.first_token.unwrap_or(total),
             total,
         })
@@ -237,11 +241,10 @@ async fn check_status(
     if status.is_success() {
         return Ok(response);
     }
-    let body = response.text().await.unwrap_or_default();
-    let message = serde_json::from_str::<Value>(&body)
-        .ok()
-        .and_then(|v| v.pointer("/error/message")?.as_str().map(str::to_owned))
-        .unwrap_or_else(|| excerpt(&body));
+    let message = match response.text().await {
+        Ok(body) => clawhost_http::error_message(&body),
+        Err(error) => format!("(its message cannot be read: {error})"),
+    };
     Err(RequestError::Status {
         url: url.to_owned(),
         status: status.as_u16(),
@@ -250,15 +253,9 @@ async fn check_status(
 }
 
 fn connection_error(url: &str, error: &reqwest::Error) -> RequestError {
-    let mut reason = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(inner) = cause {
-        reason = inner.to_string();
-        cause = inner.source();
-    }
     RequestError::Unreachable {
         url: url.to_owned(),
-        reason,
+        reason: clawhost_http::root_cause(error),
     }
 }
 
@@ -266,33 +263,12 @@ fn excerpt(text: &str) -> String {
     text.chars().take(200).collect()
 }
 
-/// Incremental parser of server-sent events.
-#[derive(Default)]
-struct SseParser {
-    pending: Vec<u8>,
-}
-
-impl SseParser {
-    /// Adds a piece of the body; returns the data of the events that it completes.
-    fn push(&mut self, bytes: &[u8]) -> Vec<String> {
-        self.pending.extend_from_slice(bytes);
-        let mut data_lines = Vec::new();
-        while let Some(end) = self.pending.iter().position(|b| *b == b'\n') {
-            let line: Vec<u8> = self.pending.drain(..=end).collect();
-            let line = String::from_utf8_lossy(&line);
-            if let Some(data) = line.trim_end().strip_prefix("data:") {
-                data_lines.push(data.trim_start().to_owned());
-            }
-        }
-        data_lines
-    }
-}
-
 /// A streamed reply being assembled.
 #[derive(Default)]
 struct ReplyBuilder {
     text: String,
     finish: Option<String>,
+    prompt_tokens: Option<u64>,
     first_token: Option<Duration>,
     done: bool,
 }
@@ -315,6 +291,10 @@ impl ReplyBuilder {
                 reason: message.to_owned(),
             });
         }
+        let prompt_tokens = chunk
+            .pointer("/usage/prompt_tokens")
+            .and_then(Value::as_u64);
+        self.prompt_tokens = prompt_tokens.or(self.prompt_tokens);
         let text = chunk.pointer("/choices/0/delta/content");
         if let Some(text) = text.and_then(Value::as_str).filter(|t| !t.is_empty()) {
             self.first_token.get_or_insert_with(|| started.elapsed());
@@ -325,21 +305,5 @@ impl ReplyBuilder {
             self.finish = Some(finish.to_owned());
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_are_parsed_at_any_chunk_boundary() {
-        let body = "data: {\"a\":\"ü\"}\r\n\r\n: ping\n\ndata:[DONE]\n\n".as_bytes();
-        for cut in 0..body.len() {
-            let mut events = SseParser::default();
-            let mut data_lines = events.push(&body[..cut]);
-            data_lines.extend(events.push(&body[cut..]));
-            assert_eq!(data_lines, vec!["{\"a\":\"ü\"}", "[DONE]"], "cut at {cut}");
-        }
     }
 }

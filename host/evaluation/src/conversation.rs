@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::client::{ChatClient, Reply, RequestError, RequestParams};
-use crate::persona::{Persona, Reaction, Task};
+use crate::persona::{Persona, Phase, Reaction, Task};
 use crate::scorer::{Score, score};
 use crate::seeds::{Purpose, derive, request_seed};
 
@@ -52,6 +52,8 @@ pub struct ReplyRecord {
     pub finish: String,
     /// The adapter that served it, as reported by the endpoint.
     pub adapter: Option<String>,
+    /// Tokens of the prompt, if the endpoint reports them.
+    pub prompt_tokens: Option<u64>,
     /// Milliseconds to the first text.
     pub first_token_ms: f64,
     /// Milliseconds to the end.
@@ -65,6 +67,7 @@ impl ReplyRecord {
             text: reply.text.clone(),
             finish: reply.finish.clone(),
             adapter: reply.adapter.clone(),
+            prompt_tokens: reply.prompt_tokens,
             first_token_ms: ms(reply.first_token),
             total_ms: ms(reply.total),
         }
@@ -131,12 +134,8 @@ pub(crate) async fn run_conversation(
     memory: Option<&str>,
 ) -> ConversationRecord {
     let number = index as u64;
-    let task = persona.begin(
-        derive(options.seed, number, Purpose::Task, 0),
-        derive(options.seed, number, Purpose::Wording, 0),
-    );
-    let system = memory.map(|text| json!({"role": "system", "content": text}));
-    let opening: Vec<Value> = system.into_iter().chain([user(&task.opening)]).collect();
+    let task = persona.task(options.seed, index, Phase::Talk);
+    let opening = opening(&task, memory);
     let mut run = ConversationRun {
         client,
         options,
@@ -254,6 +253,12 @@ async fn sample_first_replies(run: &mut ConversationRun<'_>, task: &Task, openin
             Err(error) => run.record_failure(&error),
         }
     }
+}
+
+/// The first request of a task: its opening, after the system message `memory` if there is one.
+pub(crate) fn opening(task: &Task, memory: Option<&str>) -> Vec<Value> {
+    let system = memory.map(|text| json!({"role": "system", "content": text}));
+    system.into_iter().chain([user(&task.opening)]).collect()
 }
 
 fn user(text: &str) -> Value {

@@ -17,7 +17,7 @@ pub struct WaitOptions {
     pub timeout: Duration,
     /// Poll interval. Default: 40 ms.
     pub poll_interval: Duration,
-    /// Number of queued samples that start a step, for an endpoint that does not report `training.batch`. Default: 16.
+    /// Number of queued samples that start a step, for an endpoint that does not report `training.batch_size`. Default: 16.
     pub batch: u64,
 }
 

@@ -11,8 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Value, json};
 
-use crate::persona::{Key, Persona};
-use crate::seeds::{Purpose, derive};
+use crate::persona::{Key, Persona, Phase};
 
 /// Response of the endpoint to one request.
 pub(crate) enum ScriptedReply {
@@ -117,17 +116,19 @@ async fn chat(
 }
 
 /// Correct answers by opening message.
-pub(crate) fn keys(persona: &dyn Persona, seed: u64, conversations: u64) -> HashMap<String, i64> {
-    (0..conversations)
-        .map(|number| {
-            let task = persona.begin(
-                derive(seed, number, Purpose::Task, 0),
-                derive(seed, number, Purpose::Wording, 0),
-            );
+pub(crate) fn keys(persona: &dyn Persona, seed: u64, conversations: usize) -> HashMap<String, i64> {
+    let phases = [Phase::Talk, Phase::Fresh];
+    let numbers = phases
+        .into_iter()
+        .flat_map(|phase| (0..conversations).map(move |number| (phase, number)));
+    numbers
+        .map(|(phase, number)| {
+            let task = persona.task(seed, number, phase);
             match task.key {
                 Key::Homework { answer, .. } | Key::Grading { answer, .. } => {
                     (task.opening, answer)
                 }
+                Key::Wish { .. } => unreachable!("a wish has no number"),
             }
         })
         .collect()

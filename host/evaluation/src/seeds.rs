@@ -22,6 +22,12 @@ pub(crate) enum Purpose {
     Bootstrap = 5,
     /// `seed` field of a probe request.
     Probe = 6,
+    /// Wording of a task that is measured after the conversations.
+    FreshWording = 7,
+    /// `seed` field of a request that is measured after the conversations.
+    FreshRequest = 8,
+    /// `seed` field of a request of a calibration.
+    Calibration = 9,
 }
 
 /// A seed for one purpose of one conversation; `index` counts within the purpose.
@@ -42,15 +48,12 @@ pub(crate) fn generator(seed: u64) -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(seed)
 }
 
-/// Chooses one element; `None` for an empty slice.
-pub(crate) fn choose<'a, T>(rng: &mut impl Rng, choices: &'a [T]) -> Option<&'a T> {
-    if choices.is_empty() {
-        return None;
-    }
+/// Chooses one element of a slice that is not empty.
+pub(crate) fn choose<'a, T>(rng: &mut impl Rng, choices: &'a [T]) -> &'a T {
     // Multiply-shift instead of a range sampler: its bias over a few choices is below 2^-60, and it cannot change with
     // a library version.
     let at = (u128::from(rng.next_u64()) * choices.len() as u128) >> 64;
-    choices.get(at as usize)
+    &choices[at as usize]
 }
 
 /// The finaliser of SplitMix64: every input bit affects every output bit.
@@ -77,6 +80,9 @@ mod tests {
                 Purpose::Draw,
                 Purpose::Bootstrap,
                 Purpose::Probe,
+                Purpose::FreshWording,
+                Purpose::FreshRequest,
+                Purpose::Calibration,
             ] {
                 for index in 0..8 {
                     assert!(seen.insert(derive(7, conversation, purpose, index)));
@@ -98,12 +104,11 @@ mod tests {
         let draw = |seed| {
             let mut rng = generator(seed);
             (0..40)
-                .filter_map(|_| choose(&mut rng, &letters).copied())
+                .map(|_| *choose(&mut rng, &letters))
                 .collect::<String>()
         };
         assert_eq!(draw(3), draw(3));
         assert_ne!(draw(3), draw(4));
         assert!(letters.iter().all(|l| draw(3).contains(l)));
-        assert_eq!(choose(&mut generator(1), &[] as &[u8]), None);
     }
 }

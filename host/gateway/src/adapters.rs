@@ -16,42 +16,139 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
 use axum::{Extension, Json};
-use clawhost_journal::{ReleaseChange, ReleaseState};
-use serde_json::{Value, json};
+use clawhost_journal::{AdapterRow, ReleaseChange, ReleaseRow, ReleaseState};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
-use crate::auth::{Caller, Scope};
+use crate::auth::Caller;
 use crate::body;
+use crate::control::ReleaseError;
 use crate::error::ApiError;
-use crate::fields::Fields;
-use crate::gateway::{ReleaseError, Shared};
-use crate::journal_error;
+use crate::keys::Scope;
+use crate::models::AdapterVersion;
+use crate::parse::{Int, parse};
+use crate::shared::Shared;
 
 /// Largest request body in bytes.
 const MAX_BODY: usize = 4 << 10;
 /// Release changes in a listing.
 const RELEASES: u32 = 20;
 
+/// An adapter version.
+type Version = Int<0, { i64::MAX }>;
+
+/// The version to promote.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct PromoteFields {
+    /// One that `GET /v1/adapters` lists, or 0 for the base model.
+    version: Version,
+}
+
+/// The version to pin.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct PinFields {
+    /// Default: the active version.
+    version: Option<Version>,
+}
+
+/// The active version and what a change may do.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ReleaseFields {
+    active: AdapterVersion,
+    /// Whether training does not activate another version.
+    pinned: bool,
+    /// The version that training continues from.
+    training_from: u64,
+    /// The version that a rollback activates.
+    rollback_to: Option<u64>,
+}
+
+/// The state after a release change.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Release {
+    #[schemars(extend("const" = "release"))]
+    object: &'static str,
+    #[serde(flatten)]
+    state: ReleaseFields,
+}
+
+/// All adapters, oldest first, with the active version and the last release changes, newest first.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct AdapterList {
+    #[schemars(extend("const" = "list"))]
+    object: &'static str,
+    #[serde(flatten)]
+    state: ReleaseFields,
+    #[schemars(with = "Vec<AdapterSchema>")]
+    data: Vec<AdapterRow>,
+    #[schemars(with = "Vec<ReleaseSchema>")]
+    releases: Vec<ReleaseRow>,
+}
+
+/// An adapter of the journal; it has further fields.
+#[derive(JsonSchema)]
+#[schemars(rename = "Adapter")]
+#[expect(dead_code, reason = "only its schema is used")]
+struct AdapterSchema {
+    #[schemars(range(min = 1))]
+    version: u64,
+    digest: String,
+    state: AdapterState,
+}
+
+#[derive(JsonSchema)]
+#[schemars(inline, rename_all = "lowercase")]
+#[expect(dead_code, reason = "only its schema is used")]
+enum AdapterState {
+    Active,
+    Retired,
+    Candidate,
+}
+
+/// A release change of the journal; it has further fields.
+#[derive(JsonSchema)]
+#[schemars(rename = "ReleaseChange")]
+#[expect(dead_code, reason = "only its schema is used")]
+struct ReleaseSchema {
+    id: i64,
+    /// Unix milliseconds.
+    ms: i64,
+    version: u64,
+    act: ReleaseAct,
+    /// Name of the key.
+    by: Option<String>,
+    pinned: bool,
+}
+
+#[derive(JsonSchema)]
+#[schemars(inline, rename_all = "lowercase")]
+#[expect(dead_code, reason = "only its schema is used")]
+enum ReleaseAct {
+    Step,
+    Promote,
+    Rollback,
+    Pin,
+    Unpin,
+}
+
 /// Lists all adapters, oldest first, with the active version and the last release changes.
 pub(crate) async fn list(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<AdapterList>, ApiError> {
     caller.require(Scope::Operator)?;
-    let to_api_error = |error| journal_error::from_journal(&error);
     let body = shared
         .run_blocking(move |shared| {
             let journal = &shared.journal;
-            let state = journal.release_state().map_err(to_api_error)?;
-            let mut body = release_state_json(shared, &state, "list");
-            if let Some(body) = body.as_object_mut() {
-                let adapters = journal.adapters().map_err(to_api_error)?;
-                let releases = journal.releases(RELEASES).map_err(to_api_error)?;
-                body.insert("data".into(), json!(adapters));
-                body.insert("releases".into(), json!(releases));
-            }
-            Ok(body)
+            let state = journal.release_state()?;
+            Ok(AdapterList {
+                object: "list",
+                state: release_fields(shared, &state),
+                data: journal.adapters()?,
+                releases: journal.releases(RELEASES)?,
+            })
         })
         .await?;
     Ok(Json(body))
@@ -62,15 +159,9 @@ pub(crate) async fn promote(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Result<Json<Value>, ApiError> {
-    let version = parse_version(&shared, &caller, request).await?;
-    let version = version.ok_or_else(|| {
-        ApiError::bad_request(
-            "`version` is missing; name one that `GET /v1/adapters` lists, or 0 for the base model",
-        )
-        .param("version")
-        .code("missing_required_parameter")
-    })?;
+) -> Result<Json<Release>, ApiError> {
+    let fields: PromoteFields = read(&shared, &caller, request).await?;
+    let version = fields.version.get().cast_unsigned();
     change(shared, caller, move |_| Ok(ReleaseChange::Promote(version))).await
 }
 
@@ -79,7 +170,7 @@ pub(crate) async fn rollback(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Release>, ApiError> {
     body::discard(request).await;
     caller.require(Scope::Operator)?;
     change(shared, caller, |_| Ok(ReleaseChange::Rollback)).await
@@ -90,14 +181,13 @@ pub(crate) async fn pin(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Result<Json<Value>, ApiError> {
-    let version = parse_version(&shared, &caller, request).await?;
+) -> Result<Json<Release>, ApiError> {
+    let fields: PinFields = read(&shared, &caller, request).await?;
+    let version = fields.version.map(|version| version.get().cast_unsigned());
     change(shared, caller, move |shared| {
         let served = || shared.journal.release_state().map(|state| state.version);
         let version = version.map_or_else(served, Ok);
-        version
-            .map(ReleaseChange::Pin)
-            .map_err(|error| journal_error::from_journal(&error))
+        Ok(ReleaseChange::Pin(version?))
     })
     .await
 }
@@ -106,32 +196,26 @@ pub(crate) async fn pin(
 pub(crate) async fn unpin(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Release>, ApiError> {
     caller.require(Scope::Operator)?;
     change(shared, caller, |_| Ok(ReleaseChange::Unpin)).await
 }
 
-/// Parses the `version` of the body, if present.
-async fn parse_version(
+/// Reads and parses the body.
+async fn read<T: DeserializeOwned>(
     shared: &Shared,
     caller: &Caller,
     request: Request,
-) -> Result<Option<u64>, ApiError> {
-    if let Err(error) = caller.require(Scope::Operator) {
-        body::discard(request).await;
-        return Err(error);
-    }
-    let max = MAX_BODY.min(shared.options.max_body);
-    let body = body::read_json(request, max, shared.options.read_timeout).await?;
-    let version = Fields::new(&body, "")?.integer("version", 0, i64::MAX)?;
-    Ok(version.and_then(|version| u64::try_from(version).ok()))
+) -> Result<T, ApiError> {
+    let body = shared.read_json(caller, Scope::Operator, request, MAX_BODY);
+    parse(&body.await?)
 }
 
 async fn change(
     shared: Arc<Shared>,
     caller: Caller,
     make_change: impl FnOnce(&Shared) -> Result<ReleaseChange, ApiError> + Send + 'static,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Release>, ApiError> {
     let body = shared
         .run_blocking(move |shared| {
             let change = make_change(shared)?;
@@ -142,34 +226,35 @@ async fn change(
                     "this server does not support release changes; start it with `clawhost run`",
                 )
             })?;
-            let state = changed.map_err(|error| release_error(&error))?;
-            Ok(release_state_json(shared, &state, "release"))
+            let state = changed?;
+            Ok(Release {
+                object: "release",
+                state: release_fields(shared, &state),
+            })
         })
         .await?;
     Ok(Json(body))
 }
 
-fn release_error(error: &ReleaseError) -> ApiError {
-    match error {
-        ReleaseError::Journal(error) => journal_error::from_journal(error),
-        ReleaseError::Unservable(reason) => ApiError::with_status(
-            StatusCode::CONFLICT,
-            "adapter_not_servable",
-            reason.as_str(),
-        ),
-        ReleaseError::Unavailable(reason) => {
-            ApiError::unavailable("adapter_not_served", reason.as_str())
+impl From<ReleaseError> for ApiError {
+    fn from(error: ReleaseError) -> Self {
+        match error {
+            ReleaseError::Journal(error) => error.into(),
+            ReleaseError::Unservable(reason) => Self::conflict("adapter_not_servable", reason),
+            ReleaseError::Unavailable(reason) => Self::unavailable("adapter_not_served", reason),
         }
     }
 }
 
-fn release_state_json(shared: &Shared, state: &ReleaseState, object: &str) -> Value {
+fn release_fields(shared: &Shared, state: &ReleaseState) -> ReleaseFields {
     let active = shared.versions.active(&shared.engine);
-    json!({
-        "object": object,
-        "active": {"version": active.version, "digest": active.digest},
-        "pinned": state.pinned,
-        "training_from": state.head,
-        "rollback_to": state.back,
-    })
+    ReleaseFields {
+        active: AdapterVersion {
+            version: active.version,
+            digest: active.digest,
+        },
+        pinned: state.pinned,
+        training_from: state.head,
+        rollback_to: state.back,
+    }
 }

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::auth::{self, Caller};
 use crate::error::ApiError;
-use crate::gateway::Shared;
+use crate::shared::Shared;
 use crate::{body, guard, ids, limits};
 
 /// Paths without authentication: load balancers poll the first three; the others contain nothing private.
@@ -38,7 +38,7 @@ const MESSAGES_PATH: &str = "/v1/messages";
 
 /// A permit of the concurrency limit, released when the last clone is dropped. A stream holds it until its reply is
 /// generated.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Slot {
     _permit: Option<Arc<OwnedSemaphorePermit>>,
 }
@@ -48,7 +48,7 @@ impl Slot {
     /// thus occupies no slot once the engine has finished.
     pub(crate) fn hold_until(
         self,
-        finished: impl Future<Output = ()> + Send + 'static,
+        finished: impl Future<Output: Send> + Send + 'static,
     ) -> SlotGuard {
         let mut task = JoinSet::new();
         task.spawn(async move {
@@ -141,7 +141,7 @@ fn check_request(shared: &Arc<Shared>, request: &Request) -> Result<(Caller, Slo
         guard::check(
             request.headers(),
             request.uri(),
-            &options.allowed_hosts,
+            &options.server.allowed_hosts,
             &options.allowed_origins,
         )?;
     }
@@ -158,7 +158,7 @@ fn check_request(shared: &Arc<Shared>, request: &Request) -> Result<(Caller, Slo
         auth::authenticate(&options.keys, request.headers(), false)?
     };
     if UNLIMITED_PATHS.contains(&path) {
-        return Ok((caller, Slot { _permit: None }));
+        return Ok((caller, Slot::default()));
     }
     shared.limits.try_acquire(caller.key, Instant::now())?;
     let permit = shared.slots.clone().try_acquire_owned().map_err(|_| {
@@ -167,7 +167,7 @@ fn check_request(shared: &Arc<Shared>, request: &Request) -> Result<(Caller, Slo
             1,
             format!(
                 "the limit of {} concurrent requests is reached; try again in a second",
-                options.max_concurrent
+                options.server.max_concurrent_requests
             ),
         )
     })?;

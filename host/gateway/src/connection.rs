@@ -13,8 +13,7 @@ use tokio::sync::watch;
 use tokio_io_timeout::TimeoutStream;
 use tower_http::add_extension::AddExtension;
 
-use crate::gateway::Shared;
-use crate::serve::wait_for_stop;
+use crate::shared::Shared;
 
 /// Largest number of header fields in a request.
 const MAX_FIELDS: usize = 128;
@@ -45,7 +44,7 @@ pub(crate) async fn serve(
     let _ = stream.set_nodelay(true);
     let options = &shared.options;
     let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(options.write_timeout));
+    stream.set_write_timeout(Some(options.server.write_timeout));
     let stream = Box::pin(stream);
     let Some(tls) = &options.tls else {
         return serve_http(&shared, router, stream, finishing).await;
@@ -95,6 +94,11 @@ async fn serve_http<S>(
             .store(is_write_timeout(error.as_ref()), Ordering::Relaxed);
         tracing::trace!(%error, "connection closed with an error");
     }
+}
+
+/// Waits until the value is true or its sender is dropped.
+pub(crate) async fn wait_for_stop(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
 }
 
 /// Whether an error was caused by the write timeout.

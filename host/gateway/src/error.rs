@@ -3,6 +3,8 @@
 //! Every error response of this crate is an [`ApiError`], so that the OpenAI and Anthropic SDKs can parse all of them.
 //! The message says what is wrong and what to do; internal details go to the log only.
 
+use std::any::Any;
+
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -117,6 +119,15 @@ impl ApiError {
     /// 500: an internal error.
     pub(crate) fn internal(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message).code(code)
+    }
+
+    /// 500: the server panicked. Logs the panic.
+    pub(crate) fn from_panic(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or(panic.downcast_ref::<String>().map(String::as_str));
+        tracing::error!(panic = text, "a request panicked");
+        let message = "the request failed inside the server; see the server log for the cause";
+        Self::internal("internal_error", message)
     }
 
     /// Any other status.

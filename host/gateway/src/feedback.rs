@@ -8,121 +8,133 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::{Extension, Json};
-use clawhost_journal::{Feedback, TurnId, TurnRecord, TurnState, now_ms};
-use serde_json::{Value, json};
+use clawhost_journal::{Feedback, SessionId, TurnId, TurnRecord, TurnState, now_ms};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::auth::{Caller, Scope};
-use crate::body;
+use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::fields::Fields;
-use crate::gateway::Shared;
-use crate::{journal_error, sessions};
+use crate::keys::Scope;
+use crate::parse::{Count, Int, Number, parse};
+use crate::sessions;
+use crate::shared::Shared;
 
 /// Largest request body in bytes.
 const MAX_BODY: usize = 256 << 10;
+
+/// Feedback on a reply, which is identified by `response_id` (and `choice`), by `turn_id`, or by `session_id` (and `turn`).
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "FeedbackRequest")]
+pub(crate) struct FeedbackFields {
+    /// Id of the response.
+    response_id: Option<String>,
+    /// Index of the choice; required if the response has several.
+    choice: Option<Count<0>>,
+    /// The `x-clawhost-turn` of the response.
+    turn_id: Option<Int<1, { i64::MAX }>>,
+    /// Session of the reply: its id, or the name that this key gave it.
+    session_id: Option<String>,
+    /// Position in the session. Default: the last complete reply.
+    turn: Option<Count<0>>,
+    /// From -1, bad, to 1, good.
+    score: Option<Number<-100, 100>>,
+    /// A comment.
+    text: Option<String>,
+}
+
+/// Recorded feedback.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct FeedbackAnswer {
+    id: i64,
+    #[schemars(extend("const" = "feedback"))]
+    object: &'static str,
+    #[schemars(with = "i64")]
+    turn: TurnId,
+    #[schemars(with = "String")]
+    session: SessionId,
+    response_id: String,
+    score: Option<f64>,
+}
 
 /// Records a score from -1 to 1, a comment, or both.
 pub(crate) async fn create(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Result<Json<Value>, ApiError> {
-    if let Err(error) = caller.require(Scope::Feedback) {
-        body::discard(request).await;
-        return Err(error);
-    }
-    let max = MAX_BODY.min(shared.options.max_body);
-    let body = body::read_json(request, max, shared.options.read_timeout).await?;
-    let fields = Fields::new(&body, "")?;
-    let score = fields.number("score", -1.0, 1.0)?;
-    let text = fields
-        .text("text")?
-        .filter(|text| !text.trim().is_empty())
-        .map(str::to_owned);
+) -> Result<Json<FeedbackAnswer>, ApiError> {
+    let body = shared
+        .read_json(&caller, Scope::Feedback, request, MAX_BODY)
+        .await?;
+    let recorded = shared.run_blocking(move |shared| record(shared, &caller, &body));
+    Ok(Json(recorded.await?))
+}
+
+/// Records the feedback of a body; returns the response.
+fn record(shared: &Shared, caller: &Caller, body: &Value) -> Result<FeedbackAnswer, ApiError> {
+    let fields: FeedbackFields = parse(body)?;
+    let score = fields.score.map(Number::get);
+    let text = fields.text.clone().filter(|text| !text.trim().is_empty());
     if score.is_none() && text.is_none() {
         return Err(ApiError::invalid(
             "score",
             "feedback needs a `score` from -1 to 1, a `text`, or both",
         ));
     }
-    let turn = find_turn(&shared, &caller, fields)?;
-    match turn.state {
-        TurnState::Complete => {}
+    let turn = find_turn(shared, caller, &fields)?;
+    let reason = match turn.state {
+        TurnState::Complete => None,
         TurnState::Generating => {
-            return Err(ApiError::conflict(
-                "turn_not_complete",
-                format!(
-                    "turn {} is still being generated; send feedback when it is complete",
-                    turn.id
-                ),
-            ));
+            Some("still being generated; send feedback when it is complete".to_owned())
         }
-        TurnState::Aborted | TurnState::Failed => {
-            return Err(ApiError::conflict(
-                "turn_not_complete",
-                format!(
-                    "turn {} is {}, so it cannot be trained on",
-                    turn.id, turn.state
-                ),
-            ));
-        }
+        state => Some(format!("{state}, so it cannot be trained on")),
+    };
+    if let Some(reason) = reason {
+        let message = format!("turn {} is {reason}", turn.id);
+        return Err(ApiError::conflict("turn_not_complete", message));
     }
-    let id = shared
-        .journal
-        .add_feedback(&Feedback {
-            turn: turn.id,
-            score: score.map(|score| score as f32),
-            text,
-            ms: now_ms(),
-        })
-        .map_err(|error| journal_error::from_journal(&error))?;
-    Ok(Json(json!({
-        "id": id,
-        "object": "feedback",
-        "turn": turn.id,
-        "session": turn.session,
-        "response_id": turn.response_id,
-        "score": score,
-    })))
+    let id = shared.journal.add_feedback(&Feedback {
+        turn: turn.id,
+        score: score.map(|score| score as f32),
+        text,
+        ms: now_ms(),
+    })?;
+    Ok(FeedbackAnswer {
+        id,
+        object: "feedback",
+        turn: turn.id,
+        session: turn.session,
+        response_id: turn.response_id,
+        score,
+    })
 }
 
 /// Finds the turn that the body identifies, among those that the caller can access.
 fn find_turn(
     shared: &Shared,
     caller: &Caller,
-    fields: Fields<'_, '_>,
+    fields: &FeedbackFields,
 ) -> Result<TurnRecord, ApiError> {
-    let to_api_error = |error| journal_error::from_journal(&error);
     let accessible = |turn: &TurnRecord| caller.can_access(turn.key.as_deref());
-    if let Some(response) = fields.text("response_id")? {
-        let mut turns = shared
-            .journal
-            .turns_of_response(response)
-            .map_err(to_api_error)?;
+    if let Some(response) = &fields.response_id {
+        let mut turns = shared.journal.turns_of_response(response)?;
         turns.retain(accessible);
-        return select_choice(fields, turns);
+        return select_choice(fields.choice.map(Count::get), turns);
     }
-    if let Some(turn) = fields.integer("turn_id", 1, i64::MAX)? {
-        let found = shared.journal.turn(TurnId(turn)).map_err(to_api_error)?;
+    if let Some(turn) = fields.turn_id.map(Int::get) {
+        let found = shared.journal.turn(TurnId(turn))?;
         return found.filter(accessible).ok_or_else(|| {
             ApiError::not_found("unknown_turn", format!("there is no turn {turn}")).param("turn_id")
         });
     }
-    if let Some(session) = fields.text("session_id")? {
+    if let Some(session) = &fields.session_id {
         let found = sessions::find_accessible(shared, caller, session)?
             .ok_or_else(|| sessions::unknown_session(session).param("session_id"))?;
-        let turns = shared
-            .journal
-            .session_turns(&found.id)
-            .map_err(to_api_error)?;
-        let position = fields.integer("turn", 0, i64::from(u32::MAX))?;
+        let mut turns = shared.journal.session_turns(&found.id)?.into_iter();
+        let position = fields.turn.map(Count::get);
         let found = match position {
-            Some(position) => turns
-                .into_iter()
-                .find(|turn| i64::from(turn.seq) == position),
-            None => turns
-                .into_iter()
-                .rfind(|turn| turn.state == TurnState::Complete),
+            Some(position) => turns.find(|turn| i64::from(turn.seq) == position),
+            None => turns.rfind(|turn| turn.state == TurnState::Complete),
         };
         return found.ok_or_else(|| {
             ApiError::not_found(
@@ -143,11 +155,7 @@ fn find_turn(
 }
 
 /// Selects the turn of a response by `choice`, which is required if the response has several choices.
-fn select_choice(
-    fields: Fields<'_, '_>,
-    mut turns: Vec<TurnRecord>,
-) -> Result<TurnRecord, ApiError> {
-    let choice = fields.integer("choice", 0, i64::from(u32::MAX))?;
+fn select_choice(choice: Option<i64>, mut turns: Vec<TurnRecord>) -> Result<TurnRecord, ApiError> {
     if choice.is_none() && turns.len() > 1 {
         return Err(ApiError::invalid(
             "choice",

@@ -10,15 +10,61 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use clawhost_journal::{Counts, JudgingState, SampleState, now_ms};
-use clawhost_policy::EngineStats;
+use clawhost_engine::EngineStats;
+use clawhost_journal::{Counts, Journal, JudgingState, SampleState, now_ms};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::auth::{Caller, Scope};
+use crate::auth::Caller;
+use crate::control::HealthError;
 use crate::error::ApiError;
-use crate::gateway::{HealthError, Shared};
-use crate::journal_error;
-use crate::metrics::MetricsText;
+use crate::keys::Scope;
+use crate::metrics;
+use crate::metrics::{MetricFamilies, MetricType};
+use crate::shared::Shared;
+
+/// State of all components; it has further fields.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(crate) struct Health {
+    status: HealthStatus,
+    /// What does not work.
+    #[schemars(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(inline, rename_all = "lowercase")]
+#[expect(dead_code, reason = "only its schema is used")]
+enum HealthStatus {
+    Ok,
+    Unhealthy,
+}
+
+/// Whether chat requests work.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Readiness {
+    status: ReadinessStatus,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[schemars(inline)]
+enum ReadinessStatus {
+    #[serde(rename = "ready")]
+    Ready,
+    #[serde(rename = "not ready")]
+    NotReady,
+}
+
+/// The version of this program.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Version {
+    version: &'static str,
+}
 
 /// State of all components; 503 if one has an error.
 pub(crate) async fn healthz(
@@ -26,10 +72,10 @@ pub(crate) async fn healthz(
     Extension(caller): Extension<Caller>,
 ) -> Response {
     let active = shared.versions.active(&shared.engine);
-    let counts = counts(&shared).await;
+    let counts = shared.query(Journal::counts).await;
     let mut errors: Vec<HealthError> = shared
         .readiness
-        .journal_error(&shared)
+        .journal_error(&shared.journal)
         .await
         .into_iter()
         .chain(counts.as_ref().err().map(|error| HealthError {
@@ -37,7 +83,7 @@ pub(crate) async fn healthz(
             detail: error.to_string(),
         }))
         .collect();
-    errors.extend(shared.control.health_errors());
+    errors.extend(shared.status.health_errors());
     let mut body = Map::new();
     body.insert(
         "status".into(),
@@ -62,7 +108,7 @@ pub(crate) async fn healthz(
         insert_loop_counts(&mut body, &counts);
         body.insert("journal".into(), json!(counts));
     }
-    let mut status = shared.control.status();
+    let mut status = shared.status.status();
     if !caller.can_see_details() {
         redact_locations(&mut status);
     }
@@ -80,8 +126,12 @@ pub(crate) async fn readyz(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
 ) -> Response {
-    match shared.readiness.chat_error(&shared).await {
-        None => Json(json!({"status": "ready"})).into_response(),
+    match shared.chat_error().await {
+        None => Json(Readiness {
+            status: ReadinessStatus::Ready,
+            reason: None,
+        })
+        .into_response(),
         Some(error) => not_ready(&error, &caller),
     }
 }
@@ -91,7 +141,7 @@ pub(crate) async fn health(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
 ) -> Response {
-    match shared.readiness.chat_error(&shared).await {
+    match shared.chat_error().await {
         None => StatusCode::OK.into_response(),
         Some(error) => not_ready(&error, &caller),
     }
@@ -100,14 +150,19 @@ pub(crate) async fn health(
 fn not_ready(error: &HealthError, caller: &Caller) -> Response {
     (
         StatusCode::SERVICE_UNAVAILABLE,
-        Json(json!({"status": "not ready", "reason": error_text(error, caller)})),
+        Json(Readiness {
+            status: ReadinessStatus::NotReady,
+            reason: Some(error_text(error, caller)),
+        }),
     )
         .into_response()
 }
 
 /// The version of this program in vLLM's format.
-pub(crate) async fn version() -> Json<Value> {
-    Json(json!({"version": env!("CARGO_PKG_VERSION")}))
+pub(crate) async fn version() -> Json<Version> {
+    Json(Version {
+        version: env!("CARGO_PKG_VERSION"),
+    })
 }
 
 /// Metrics in the Prometheus text format.
@@ -116,28 +171,23 @@ pub(crate) async fn metrics(
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::Operator)?;
-    let mut out = MetricsText::default();
+    let mut out = MetricFamilies::default();
     shared.metrics.write(&mut out);
     let in_progress = shared
         .options
-        .max_concurrent
+        .server
+        .max_concurrent_requests
         .saturating_sub(shared.slots.available_permits());
-    out.gauge(
-        "clawhost_http_requests_in_progress",
-        "HTTP requests in progress, streams included.",
-        in_progress as f64,
-    );
     let active = shared.versions.active(&shared.engine);
-    out.gauge(
-        "clawhost_adapter_version",
-        "Active adapter version; 0 is the base model.",
-        active.version as f64,
-    );
+    metrics! { out.gauge:
+        "clawhost_http_requests_in_progress" = in_progress as f64, "HTTP requests in progress, streams included.";
+        "clawhost_adapter_version" = active.version as f64, "Active adapter version; 0 is the base model.";
+    }
     write_engine_metrics(&mut out, &shared.engine.stats());
-    if let Ok(counts) = counts(&shared).await {
+    if let Ok(counts) = shared.query(Journal::counts).await {
         write_journal_counts(&mut out, &json!(counts));
     }
-    out.append(&shared.control.metrics());
+    shared.status.add_metrics(&mut out);
     let kind = [(
         header::CONTENT_TYPE,
         "text/plain; version=0.0.4; charset=utf-8",
@@ -187,17 +237,6 @@ fn contains_location(text: &str) -> bool {
         before = character;
     }
     false
-}
-
-async fn counts(shared: &Arc<Shared>) -> Result<Counts, ApiError> {
-    shared
-        .run_blocking(|shared| {
-            shared
-                .journal
-                .counts()
-                .map_err(|error| journal_error::from_journal(&error))
-        })
-        .await
 }
 
 fn engine_status(shared: &Shared) -> Value {
@@ -261,137 +300,42 @@ fn merge(body: &mut Map<String, Value>, extra: Value) {
 
 /// Writes the statistics of the engine, under vLLM's names where the meaning is the same. They include the requests of
 /// judges and training, which the HTTP metrics do not.
-fn write_engine_metrics(out: &mut MetricsText, stats: &EngineStats) {
+fn write_engine_metrics(out: &mut MetricFamilies, stats: &EngineStats) {
     let free_blocks = stats.blocks_free + stats.blocks_cached;
     let usage = match stats.blocks {
         0 => 0.0,
         blocks => blocks.saturating_sub(free_blocks) as f64 / blocks as f64,
     };
-    let gauges: [(&str, &str, f64); 11] = [
-        (
-            "clawhost_num_requests_running",
-            "Requests in model execution batches.",
-            stats.running.saturating_sub(stats.preempted) as f64,
-        ),
-        (
-            "clawhost_num_requests_waiting",
-            "Requests waiting to be scheduled, preempted ones included.",
-            (stats.waiting + stats.preempted) as f64,
-        ),
-        (
-            "clawhost_num_requests_waiting_for_kv_cache",
-            "Of the waiting requests, those that were admitted and wait for KV cache blocks: new or preempted ones.",
-            stats.preempted as f64,
-        ),
-        (
-            "clawhost_kv_cache_usage_perc",
-            "KV cache usage; 1 means 100 percent. Blocks that only the prefix cache holds count as free.",
-            usage,
-        ),
-        (
-            "clawhost_kv_cache_blocks",
-            "KV cache blocks.",
-            stats.blocks as f64,
-        ),
-        (
-            "clawhost_kv_cache_blocks_free",
-            "Unused KV cache blocks.",
-            stats.blocks_free as f64,
-        ),
-        (
-            "clawhost_kv_cache_blocks_cached",
-            "KV cache blocks that only the prefix cache holds.",
-            stats.blocks_cached as f64,
-        ),
-        (
-            "clawhost_kv_cache_blocks_shared",
-            "KV cache blocks that several running requests share.",
-            stats.blocks_shared as f64,
-        ),
-        (
-            "clawhost_kv_cache_active_bytes",
-            "Bytes of KV cache of unfinished requests.",
-            stats.kv_cache_bytes as f64,
-        ),
-        (
-            "clawhost_prefix_cache_bytes",
-            "Bytes of KV cache that only the prefix cache holds.",
-            stats.prefix_cache_bytes as f64,
-        ),
-        (
-            "clawhost_engine_mean_batch_size",
-            "Mean number of rows in an engine step.",
-            stats.mean_batch(),
-        ),
-    ];
-    for (name, help, value) in gauges {
-        out.gauge(name, help, value);
+    metrics! { out.gauge:
+        "clawhost_num_requests_running" = stats.running.saturating_sub(stats.preempted) as f64, "Requests in model execution batches.";
+        "clawhost_num_requests_waiting" = (stats.waiting + stats.preempted) as f64, "Requests waiting to be scheduled, preempted ones included.";
+        "clawhost_num_requests_waiting_for_kv_cache" = stats.preempted as f64, "Of the waiting requests, those that were admitted and wait for KV cache blocks: new or preempted ones.";
+        "clawhost_kv_cache_usage_perc" = usage, "KV cache usage; 1 means 100 percent. Blocks that only the prefix cache holds count as free.";
+        "clawhost_kv_cache_blocks" = stats.blocks as f64, "KV cache blocks.";
+        "clawhost_kv_cache_blocks_free" = stats.blocks_free as f64, "Unused KV cache blocks.";
+        "clawhost_kv_cache_blocks_cached" = stats.blocks_cached as f64, "KV cache blocks that only the prefix cache holds.";
+        "clawhost_kv_cache_blocks_shared" = stats.blocks_shared as f64, "KV cache blocks that several running requests share.";
+        "clawhost_kv_cache_active_bytes" = stats.kv_cache_bytes as f64, "Bytes of KV cache of unfinished requests.";
+        "clawhost_prefix_cache_bytes" = stats.prefix_cache_bytes as f64, "Bytes of KV cache that only the prefix cache holds.";
+        "clawhost_engine_mean_batch_size" = stats.mean_batch(), "Mean number of rows in an engine step.";
     }
-    let counters: [(&str, &str, u64); 11] = [
-        (
-            "clawhost_num_preemptions_total",
-            "Preemptions of running requests.",
-            stats.preemptions,
-        ),
-        (
-            "clawhost_prefix_cache_queries_total",
-            "Prompt tokens looked up in the prefix cache.",
-            stats.prefill_tokens + stats.cached_tokens,
-        ),
-        (
-            "clawhost_prefix_cache_hits_total",
-            "Prompt tokens found in the prefix cache.",
-            stats.cached_tokens,
-        ),
-        (
-            "clawhost_prefix_cache_hit_requests_total",
-            "Requests that found a prefix of their prompt in the prefix cache.",
-            stats.prefix_hits,
-        ),
-        (
-            "clawhost_prefix_cache_evicted_blocks_total",
-            "Blocks evicted from the prefix cache.",
-            stats.evictions,
-        ),
-        (
-            "clawhost_engine_requests_finished_total",
-            "Requests that finished.",
-            stats.finished,
-        ),
-        (
-            "clawhost_engine_requests_cancelled_total",
-            "Requests cancelled by their client.",
-            stats.cancelled,
-        ),
-        (
-            "clawhost_engine_requests_failed_total",
-            "Requests that failed.",
-            stats.failed,
-        ),
-        (
-            "clawhost_engine_steps_total",
-            "Engine steps (forward passes).",
-            stats.steps,
-        ),
-        (
-            "clawhost_engine_generation_tokens_total",
-            "Tokens sampled.",
-            stats.tokens_generated,
-        ),
-        (
-            "clawhost_engine_prefill_tokens_total",
-            "Prompt tokens computed.",
-            stats.prefill_tokens,
-        ),
-    ];
-    for (name, help, value) in counters {
-        out.family(name, "counter", help);
-        out.sample(name, &[], value as f64);
+    metrics! { out.counter:
+        "clawhost_num_preemptions_total" = stats.preemptions, "Preemptions of running requests.";
+        "clawhost_prefix_cache_queries_total" = stats.prefill_tokens + stats.cached_tokens, "Prompt tokens looked up in the prefix cache.";
+        "clawhost_prefix_cache_hits_total" = stats.cached_tokens, "Prompt tokens found in the prefix cache.";
+        "clawhost_prefix_cache_hit_requests_total" = stats.prefix_hits, "Requests that found a prefix of their prompt in the prefix cache.";
+        "clawhost_prefix_cache_evicted_blocks_total" = stats.evictions, "Blocks evicted from the prefix cache.";
+        "clawhost_engine_requests_finished_total" = stats.finished, "Requests that finished.";
+        "clawhost_engine_requests_cancelled_total" = stats.cancelled, "Requests cancelled by their client.";
+        "clawhost_engine_requests_failed_total" = stats.failed, "Requests that failed.";
+        "clawhost_engine_steps_total" = stats.steps, "Engine steps (forward passes).";
+        "clawhost_engine_generation_tokens_total" = stats.tokens_generated, "Tokens sampled.";
+        "clawhost_engine_prefill_tokens_total" = stats.prefill_tokens, "Prompt tokens computed.";
     }
 }
 
 /// Writes the counts of the journal: a number as one sample, a map with one label for its keys.
-fn write_journal_counts(out: &mut MetricsText, counts: &Value) {
+fn write_journal_counts(out: &mut MetricFamilies, counts: &Value) {
     for (field, value) in counts.as_object().into_iter().flatten() {
         let (name, label) = match field.as_str() {
             "judging" => ("turns_by_judging", "state"),
@@ -406,22 +350,19 @@ fn write_journal_counts(out: &mut MetricsText, counts: &Value) {
         let name = format!("clawhost_journal_{name}");
         match value {
             Value::Object(counts) => {
-                out.family(
-                    &name,
-                    "gauge",
-                    &format!("Records in the journal, by {label}."),
-                );
+                let help = format!("Records in the journal, by {label}.");
+                let mut samples = out.family(&name, MetricType::GAUGE, &help);
                 for (key, count) in counts {
-                    out.sample(&name, &[(label, key)], count.as_f64().unwrap_or(0.0));
+                    samples.add(&[(label, key)], number(count));
                 }
             }
-            value => out.gauge(
-                &name,
-                "Records in the journal.",
-                value.as_f64().unwrap_or(0.0),
-            ),
+            value => out.gauge(&name, "Records in the journal.", number(value)),
         }
     }
+}
+
+fn number(count: &Value) -> f64 {
+    count.as_f64().expect("a count is a number")
 }
 
 #[cfg(test)]
@@ -462,7 +403,7 @@ mod tests {
 
     #[test]
     fn maps_of_counts_become_labelled_samples() {
-        let mut out = MetricsText::default();
+        let mut out = MetricFamilies::default();
         write_journal_counts(&mut out, &json!({"turns": {"complete": 3}, "sessions": 2}));
         let text = out.into_text();
         assert!(

@@ -8,50 +8,52 @@ use clawhost_sessions::SessionError;
 
 use crate::error::ApiError;
 
-/// The API error for a journal error.
-pub(crate) fn from_journal(error: &JournalError) -> ApiError {
-    match error {
-        JournalError::UnknownTurn { .. } => ApiError::not_found("unknown_turn", error.to_string()),
-        JournalError::UnknownSession { .. } => {
-            ApiError::not_found("unknown_session", error.to_string())
-        }
-        JournalError::UnknownResponse { .. } => {
-            ApiError::not_found("response_not_found", error.to_string())
-        }
-        JournalError::UnknownAdapter { .. } => {
-            ApiError::not_found("unknown_adapter", error.to_string())
-        }
-        JournalError::VersionPinned { .. } => {
-            ApiError::conflict("version_pinned", error.to_string())
-        }
-        JournalError::NoPreviousVersion => {
-            ApiError::conflict("nothing_to_roll_back", error.to_string())
-        }
-        JournalError::TurnEnded { .. }
-        | JournalError::AlreadyJudged { .. }
-        | JournalError::NotReady { .. } => ApiError::conflict("wrong_state", error.to_string()),
-        JournalError::Invalid(_) => ApiError::bad_request(error.to_string()),
-        _ => {
-            tracing::error!(%error, "journal error");
-            let message = if error.is_retryable() {
-                "the request was rejected because it cannot be recorded now (the disk is full or the journal is busy); \
+impl From<JournalError> for ApiError {
+    fn from(error: JournalError) -> Self {
+        match &error {
+            JournalError::UnknownTurn { .. } => Self::not_found("unknown_turn", error.to_string()),
+            JournalError::UnknownSession { .. } => {
+                Self::not_found("unknown_session", error.to_string())
+            }
+            JournalError::UnknownResponse { .. } => {
+                Self::not_found("response_not_found", error.to_string())
+            }
+            JournalError::UnknownAdapter { .. } => {
+                Self::not_found("unknown_adapter", error.to_string())
+            }
+            JournalError::VersionPinned { .. } => {
+                Self::conflict("version_pinned", error.to_string())
+            }
+            JournalError::NoPreviousVersion => {
+                Self::conflict("nothing_to_roll_back", error.to_string())
+            }
+            JournalError::TurnEnded { .. }
+            | JournalError::AlreadyJudged { .. }
+            | JournalError::NotReady { .. } => Self::conflict("wrong_state", error.to_string()),
+            JournalError::Invalid(_) => Self::bad_request(error.to_string()),
+            _ => {
+                tracing::error!(%error, "journal error");
+                let message = if error.is_retryable() {
+                    "the request was rejected because it cannot be recorded now (the disk is full or the journal is busy); \
                  try again later"
-            } else {
-                "the request was rejected because the journal is not usable; see the server log for the cause"
-            };
-            ApiError::unavailable("journal_unavailable", message)
+                } else {
+                    "the request was rejected because the journal is not usable; see the server log for the cause"
+                };
+                Self::unavailable("journal_unavailable", message)
+            }
         }
     }
 }
 
-/// The API error for a sessions error.
-pub(crate) fn from_sessions(error: &SessionError) -> ApiError {
-    match error {
-        SessionError::Journal(error) => from_journal(error),
-        other => ApiError::with_status(
-            StatusCode::BAD_REQUEST,
-            "invalid_session",
-            other.to_string(),
-        ),
+impl From<SessionError> for ApiError {
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::Journal(error) => error.into(),
+            other => Self::with_status(
+                StatusCode::BAD_REQUEST,
+                "invalid_session",
+                other.to_string(),
+            ),
+        }
     }
 }

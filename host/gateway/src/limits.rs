@@ -49,8 +49,8 @@ impl RateLimits {
         position: Option<usize>,
         now: Instant,
     ) -> Result<(), ApiError> {
-        let bucket = position.and_then(|position| self.buckets.get(position));
-        let Some(Some(bucket)) = bucket else {
+        let bucket = position.and_then(|position| self.buckets[position].as_ref());
+        let Some(bucket) = bucket else {
             return Ok(());
         };
         // A panic while the lock was held cannot leave the two numbers of a bucket inconsistent.

@@ -1,32 +1,96 @@
-//! HTTP-level metrics of the gateway in the Prometheus text format, under vLLM's names (`clawhost_` instead of `vllm:`)
-//! where the meaning is the same.
+//! HTTP-level metrics of the gateway, under vLLM's names (`clawhost_` instead of `vllm:`) where the meaning is the same,
+//! and the families of one scrape.
 //!
 //! Label values come from small fixed sets (matched routes, methods, statuses), never from client input.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
+use prometheus::core::Collector;
+use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, Quantile, Summary};
+use prometheus::{
+    Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry, TextEncoder,
+};
+
+pub use prometheus::proto::MetricType;
 
 /// Upper bounds of the latency buckets in seconds.
 const BOUNDS: [f64; 12] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 ];
+/// Names and labels are constants.
+const VALID: &str = "the metric is valid and registered once";
 
 /// Counters and histograms of HTTP requests and their replies.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Metrics {
-    requests: Mutex<BTreeMap<(String, String, u16), u64>>,
-    finished_requests: Mutex<BTreeMap<&'static str, u64>>,
+    registry: Registry,
+    requests: IntCounterVec,
+    finished_requests: IntCounterVec,
     response_head: Histogram,
     time_to_first_token: Histogram,
-    prompt_tokens: AtomicU64,
-    cached_tokens: AtomicU64,
-    generation_tokens: AtomicU64,
-    malformed_tool_calls: AtomicU64,
+    prompt_tokens: IntCounter,
+    cached_tokens: IntCounter,
+    generation_tokens: IntCounter,
+    malformed_tool_calls: IntCounter,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let registry = Registry::new();
+        let counter =
+            |name: &str, help: &str| register(&registry, IntCounter::new(name, help).expect(VALID));
+        let counters = |name: &str, help: &str, labels: &[&str]| {
+            let vec = IntCounterVec::new(Opts::new(name, help), labels);
+            register(&registry, vec.expect(VALID))
+        };
+        let histogram = |name: &str, help: &str| {
+            let options = HistogramOpts::new(name, help).buckets(BOUNDS.to_vec());
+            register(&registry, Histogram::with_opts(options).expect(VALID))
+        };
+        Self {
+            requests: counters(
+                "clawhost_http_requests_total",
+                "HTTP responses.",
+                &["path", "method", "status"],
+            ),
+            finished_requests: counters(
+                "clawhost_request_success_total",
+                "Finished choices of generation requests, by finish reason.",
+                &["finished_reason"],
+            ),
+            response_head: histogram(
+                "clawhost_http_time_to_response_head_seconds",
+                "Time from a request head to its response head.",
+            ),
+            time_to_first_token: histogram(
+                "clawhost_time_to_first_token_seconds",
+                "Time from a generation request to its first token.",
+            ),
+            prompt_tokens: counter(
+                "clawhost_prompt_tokens_total",
+                "Prompt tokens of finished requests.",
+            ),
+            cached_tokens: counter(
+                "clawhost_prompt_tokens_cached_total",
+                "Prompt tokens of finished requests that were in the prefix cache.",
+            ),
+            generation_tokens: counter(
+                "clawhost_generation_tokens_total",
+                "Generation tokens of finished requests.",
+            ),
+            malformed_tool_calls: counter(
+                "clawhost_malformed_tool_calls_total",
+                "Tool calls in replies that could not be parsed; they remain text.",
+            ),
+            registry,
+        }
+    }
+}
+
+fn register<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> C {
+    registry.register(Box::new(collector.clone())).expect(VALID);
+    collector
 }
 
 impl Metrics {
@@ -44,189 +108,141 @@ impl Metrics {
             }
             _ => "other",
         };
-        let key = (route.to_owned(), method.to_owned(), status.as_u16());
-        *lock(&self.requests).entry(key).or_default() += 1;
-        self.response_head.observe(elapsed);
+        self.requests
+            .with_label_values(&[route, method, status.as_str()])
+            .inc();
+        self.response_head.observe(elapsed.as_secs_f64());
     }
 
     /// Records the time from the request to the first token of a choice.
     pub(crate) fn observe_time_to_first_token(&self, elapsed: Duration) {
-        self.time_to_first_token.observe(elapsed);
+        self.time_to_first_token.observe(elapsed.as_secs_f64());
     }
 
     /// Counts a finished choice by its finish reason, or by `abort`, `error` or `unrecorded`.
     pub(crate) fn count_finished_request(&self, reason: &'static str) {
-        *lock(&self.finished_requests).entry(reason).or_default() += 1;
+        self.finished_requests.with_label_values(&[reason]).inc();
     }
 
     pub(crate) fn add_prompt_tokens(&self, tokens: usize, cached: usize) {
-        self.prompt_tokens
-            .fetch_add(tokens as u64, Ordering::Relaxed);
-        self.cached_tokens
-            .fetch_add(cached as u64, Ordering::Relaxed);
+        self.prompt_tokens.inc_by(tokens as u64);
+        self.cached_tokens.inc_by(cached as u64);
     }
 
     /// Counts text that looked like a tool call but could not be parsed as one.
     pub(crate) fn count_malformed_tool_call(&self) {
-        self.malformed_tool_calls.fetch_add(1, Ordering::Relaxed);
+        self.malformed_tool_calls.inc();
     }
 
     pub(crate) fn add_generation_tokens(&self, tokens: usize) {
-        self.generation_tokens
-            .fetch_add(tokens as u64, Ordering::Relaxed);
+        self.generation_tokens.inc_by(tokens as u64);
     }
 
-    /// Writes the metrics as text.
-    pub(crate) fn write(&self, out: &mut MetricsText) {
-        let requests = lock(&self.requests).clone();
-        out.family("clawhost_http_requests_total", "counter", "HTTP responses.");
-        for ((route, method, status), count) in requests {
-            out.sample(
-                "clawhost_http_requests_total",
-                &[
-                    ("path", &route),
-                    ("method", &method),
-                    ("status", &status.to_string()),
-                ],
-                count as f64,
-            );
-        }
-        out.family(
-            "clawhost_request_success_total",
-            "counter",
-            "Finished choices of generation requests, by finish reason.",
-        );
-        for (reason, count) in lock(&self.finished_requests).clone() {
-            out.sample(
-                "clawhost_request_success_total",
-                &[("finished_reason", reason)],
-                count as f64,
-            );
-        }
-        self.response_head.write(
-            out,
-            "clawhost_http_time_to_response_head_seconds",
-            "Time from a request head to its response head.",
-        );
-        self.time_to_first_token.write(
-            out,
-            "clawhost_time_to_first_token_seconds",
-            "Time from a generation request to its first token.",
-        );
-        for (name, help, value) in [
-            (
-                "clawhost_prompt_tokens_total",
-                "Prompt tokens of finished requests.",
-                &self.prompt_tokens,
-            ),
-            (
-                "clawhost_prompt_tokens_cached_total",
-                "Prompt tokens of finished requests that were in the prefix cache.",
-                &self.cached_tokens,
-            ),
-            (
-                "clawhost_generation_tokens_total",
-                "Generation tokens of finished requests.",
-                &self.generation_tokens,
-            ),
-            (
-                "clawhost_malformed_tool_calls_total",
-                "Tool calls in replies that could not be parsed; they remain text.",
-                &self.malformed_tool_calls,
-            ),
-        ] {
-            out.family(name, "counter", help);
-            out.sample(name, &[], value.load(Ordering::Relaxed) as f64);
-        }
+    /// Adds the metrics to a scrape.
+    pub(crate) fn write(&self, out: &mut MetricFamilies) {
+        out.0.extend(self.registry.gather());
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Adds metrics without labels to the [`MetricFamilies`] `$out`, each with its name, value and help text. `$kind` is `gauge`
+/// or `counter`.
+#[macro_export]
+macro_rules! metrics {
+    ($out:ident.$kind:ident: $($name:literal = $value:expr, $help:literal;)*) => {
+        $($out.$kind($name, $help, $value);)*
+    };
 }
 
+/// The metrics of one scrape.
 #[derive(Debug, Default)]
-struct Histogram {
-    buckets: [AtomicU64; BOUNDS.len()],
-    count: AtomicU64,
-    micros: AtomicU64,
+pub struct MetricFamilies(Vec<MetricFamily>);
+
+impl MetricFamilies {
+    /// The samples of a metric: those that it has already, or none.
+    pub fn family(&mut self, name: &str, kind: MetricType, help: &str) -> Samples<'_> {
+        let known = self.0.iter().position(|family| family.name() == name);
+        let at = known.unwrap_or_else(|| {
+            let mut family = MetricFamily::default();
+            family.set_name(name.to_owned());
+            family.set_help(help.to_owned());
+            family.set_field_type(kind);
+            self.0.push(family);
+            self.0.len() - 1
+        });
+        Samples(&mut self.0[at])
+    }
+
+    /// Adds a gauge without labels.
+    pub fn gauge(&mut self, name: &str, help: &str, value: f64) {
+        self.family(name, MetricType::GAUGE, help).add(&[], value);
+    }
+
+    /// Adds a counter without labels.
+    pub fn counter(&mut self, name: &str, help: &str, value: u64) {
+        self.family(name, MetricType::COUNTER, help)
+            .add(&[], value as f64);
+    }
+
+    /// The metrics in the Prometheus text format. A metric without samples is left out.
+    pub fn into_text(mut self) -> String {
+        self.0.retain(|family| !family.get_metric().is_empty());
+        TextEncoder::new()
+            .encode_to_string(&self.0)
+            .expect("every family has a name and samples")
+    }
 }
 
-impl Histogram {
-    fn observe(&self, elapsed: Duration) {
-        let seconds = elapsed.as_secs_f64();
-        for (bucket, bound) in self.buckets.iter().zip(BOUNDS) {
-            if seconds <= bound {
-                bucket.fetch_add(1, Ordering::Relaxed);
-            }
+/// The samples of one metric.
+pub struct Samples<'a>(&'a mut MetricFamily);
+
+impl Samples<'_> {
+    /// Adds a sample of a counter or a gauge.
+    pub fn add(&mut self, labels: &[(&str, &str)], value: f64) {
+        let mut metric = Metric::from_label(label_pairs(labels));
+        if self.0.get_field_type() == MetricType::COUNTER {
+            let mut counter = Counter::default();
+            counter.set_value(value);
+            metric.set_counter(counter);
+        } else {
+            let mut gauge = Gauge::default();
+            gauge.set_value(value);
+            metric.set_gauge(gauge);
         }
-        self.count.fetch_add(1, Ordering::Relaxed);
-        self.micros
-            .fetch_add(elapsed.as_micros() as u64, Ordering::Relaxed);
+        self.0.mut_metric().push(metric);
     }
 
-    fn write(&self, out: &mut MetricsText, name: &str, help: &str) {
-        out.family(name, "histogram", help);
-        let count = self.count.load(Ordering::Relaxed) as f64;
-        let bucket = format!("{name}_bucket");
-        for (count_le, bound) in self.buckets.iter().zip(BOUNDS) {
-            out.sample(
-                &bucket,
-                &[("le", &bound.to_string())],
-                count_le.load(Ordering::Relaxed) as f64,
-            );
-        }
-        out.sample(&bucket, &[("le", "+Inf")], count);
-        let sum = self.micros.load(Ordering::Relaxed) as f64 / 1e6;
-        out.sample(&format!("{name}_sum"), &[], sum);
-        out.sample(&format!("{name}_count"), &[], count);
+    /// Adds a summary: pairs of a quantile and its value, and the sum and number of all values.
+    pub fn add_summary(
+        &mut self,
+        labels: &[(&str, &str)],
+        quantiles: &[(f64, f64)],
+        sum: f64,
+        count: u64,
+    ) {
+        let to_quantile = |(share, value): &(f64, f64)| {
+            let mut quantile = Quantile::default();
+            quantile.set_quantile(*share);
+            quantile.set_value(*value);
+            quantile
+        };
+        let mut summary = Summary::default();
+        summary.set_quantile(quantiles.iter().map(to_quantile).collect());
+        summary.set_sample_sum(sum);
+        summary.set_sample_count(count);
+        let mut metric = Metric::from_label(label_pairs(labels));
+        metric.set_summary(summary);
+        self.0.mut_metric().push(metric);
     }
 }
 
-/// Metrics in the Prometheus text format.
-#[derive(Debug, Default)]
-pub(crate) struct MetricsText(String);
-
-impl MetricsText {
-    /// Writes the HELP and TYPE lines of a metric.
-    pub(crate) fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    /// Writes one sample.
-    pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
-        self.0.push_str(name);
-        for (index, (label, text)) in labels.iter().enumerate() {
-            self.0.push(if index == 0 { '{' } else { ',' });
-            let text = text
-                .replace('\\', "\\\\")
-                .replace('"', "\\\"")
-                .replace('\n', "\\n");
-            let _ = write!(self.0, "{label}=\"{text}\"");
-        }
-        if !labels.is_empty() {
-            self.0.push('}');
-        }
-        let _ = writeln!(self.0, " {value}");
-    }
-
-    /// Writes a gauge without labels.
-    pub(crate) fn gauge(&mut self, name: &str, help: &str, value: f64) {
-        self.family(name, "gauge", help);
-        self.sample(name, &[], value);
-    }
-
-    /// Appends lines in the same format.
-    pub(crate) fn append(&mut self, text: &str) {
-        self.0.push_str(text);
-        if !text.is_empty() && !text.ends_with('\n') {
-            self.0.push('\n');
-        }
-    }
-
-    pub(crate) fn into_text(self) -> String {
-        self.0
-    }
+fn label_pairs(labels: &[(&str, &str)]) -> Vec<LabelPair> {
+    let to_pair = |(name, value): &(&str, &str)| {
+        let mut pair = LabelPair::default();
+        pair.set_name((*name).to_owned());
+        pair.set_value((*value).to_owned());
+        pair
+    };
+    labels.iter().map(to_pair).collect()
 }
 
 #[cfg(test)]
@@ -246,11 +262,11 @@ mod tests {
         metrics.count_finished_request("stop");
         metrics.add_prompt_tokens(10, 4);
         metrics.add_generation_tokens(3);
-        let mut out = MetricsText::default();
+        let mut out = MetricFamilies::default();
         metrics.write(&mut out);
         let text = out.into_text();
         for line in [
-            "clawhost_http_requests_total{path=\"/v1/feedback\",method=\"POST\",status=\"200\"} 1",
+            "clawhost_http_requests_total{method=\"POST\",path=\"/v1/feedback\",status=\"200\"} 1",
             "clawhost_http_time_to_response_head_seconds_bucket{le=\"0.005\"} 0",
             "clawhost_http_time_to_response_head_seconds_bucket{le=\"0.01\"} 1",
             "clawhost_http_time_to_response_head_seconds_sum 0.007",
@@ -267,13 +283,17 @@ mod tests {
 
     #[test]
     fn label_values_are_escaped_and_methods_bounded() {
-        let mut out = MetricsText::default();
-        out.sample("m", &[("a", "x\"\\\n")], 1.5);
-        assert_eq!(out.into_text(), "m{a=\"x\\\"\\\\\\n\"} 1.5\n");
+        let mut out = MetricFamilies::default();
+        let mut samples = out.family("m", MetricType::GAUGE, "Help.");
+        samples.add(&[("a", "x\"\\\n")], 1.5);
+        assert_eq!(
+            out.into_text(),
+            "# HELP m Help.\n# TYPE m gauge\nm{a=\"x\\\"\\\\\\n\"} 1.5\n"
+        );
         let metrics = Metrics::default();
         let strange = Method::from_bytes(b"BREW").unwrap();
         metrics.observe_http_request(&strange, "other", StatusCode::NOT_FOUND, Duration::ZERO);
-        let mut out = MetricsText::default();
+        let mut out = MetricFamilies::default();
         metrics.write(&mut out);
         assert!(out.into_text().contains("method=\"other\""));
     }

@@ -7,27 +7,69 @@ use std::sync::Arc;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use crate::auth::{Caller, Scope};
+use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::gateway::Shared;
+use crate::keys::Scope;
+use crate::shared::Shared;
+
+/// A model.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct Model {
+    id: String,
+    #[serde(rename = "type")]
+    #[schemars(extend("const" = "model"))]
+    kind: &'static str,
+    display_name: String,
+    lifecycle: &'static str,
+    /// The release date of the weights is unknown; Anthropic's API uses the epoch for that.
+    created_at: &'static str,
+    #[schemars(extend("const" = "model"))]
+    object: &'static str,
+    /// Unix seconds of the start of the server.
+    created: i64,
+    owned_by: &'static str,
+    /// Tokens of a prompt and its reply.
+    max_model_len: usize,
+    adapter: AdapterVersion,
+}
+
+/// An adapter version.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub(crate) struct AdapterVersion {
+    /// 0 is the base model.
+    pub(crate) version: u64,
+    pub(crate) digest: String,
+}
+
+/// All models; the first is the served one.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ModelList {
+    #[schemars(extend("const" = "list"))]
+    object: &'static str,
+    first_id: Option<String>,
+    last_id: Option<String>,
+    has_more: bool,
+    data: Vec<Model>,
+}
 
 /// Lists the models.
 pub(crate) async fn list(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<ModelList>, ApiError> {
     caller.require(Scope::Chat)?;
-    let models = model_objects(&shared);
-    let id = |model: Option<&Value>| model.and_then(|model| model.get("id")).cloned();
-    Ok(Json(json!({
-        "object": "list",
-        "first_id": id(models.first()),
-        "last_id": id(models.last()),
-        "has_more": false,
-        "data": models,
-    })))
+    let data = model_objects(&shared);
+    Ok(Json(ModelList {
+        object: "list",
+        first_id: data.first().map(|model| model.id.clone()),
+        last_id: data.last().map(|model| model.id.clone()),
+        has_more: false,
+        data,
+    }))
 }
 
 /// Retrieves one model.
@@ -35,12 +77,12 @@ pub(crate) async fn retrieve(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
     path: Result<Path<String>, PathRejection>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Model>, ApiError> {
     caller.require(Scope::Chat)?;
     let Path(id) = path.map_err(|_| model_not_found(""))?;
     model_objects(&shared)
         .into_iter()
-        .find(|model| model.get("id").and_then(Value::as_str) == Some(id.as_str()))
+        .find(|model| model.id == id)
         .map(Json)
         .ok_or_else(|| model_not_found(&id))
 }
@@ -53,23 +95,23 @@ fn model_not_found(id: &str) -> ApiError {
     )
 }
 
-fn model_objects(shared: &Shared) -> Vec<Value> {
+fn model_objects(shared: &Shared) -> Vec<Model> {
     let name = &shared.options.model_name;
     let active = shared.versions.active(&shared.engine);
-    let model = |id: String, version: u64, digest: &str| {
-        json!({
-            "id": id,
-            "type": "model",
-            "display_name": id,
-            "lifecycle": "active",
-            // The release date of the weights is unknown; Anthropic's API uses the epoch for that.
-            "created_at": "1970-01-01T00:00:00Z",
-            "object": "model",
-            "created": shared.started_ms / 1000,
-            "owned_by": "clawhost",
-            "max_model_len": shared.engine.context(),
-            "adapter": {"version": version, "digest": digest},
-        })
+    let model = |id: String, version: u64, digest: &str| Model {
+        display_name: id.clone(),
+        id,
+        kind: "model",
+        lifecycle: "active",
+        created_at: "1970-01-01T00:00:00Z",
+        object: "model",
+        created: shared.started_ms / 1000,
+        owned_by: "clawhost",
+        max_model_len: shared.engine.context(),
+        adapter: AdapterVersion {
+            version,
+            digest: digest.to_owned(),
+        },
     };
     let mut models = vec![model(name.clone(), active.version, &active.digest)];
     models.extend(shared.versions.all(&shared.engine).iter().map(|served| {

@@ -5,30 +5,52 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::{Extension, Json};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 
-use crate::auth::{Caller, Scope};
+use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::gateway::Shared;
+use crate::keys::Scope;
+use crate::shared::Shared;
+
+/// All plugins.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct PluginList {
+    #[schemars(extend("const" = "list"))]
+    object: &'static str,
+    #[schemars(with = "Vec<Value>")]
+    data: Value,
+}
+
+impl PluginList {
+    fn new(data: Value) -> Json<Self> {
+        Json(Self {
+            object: "list",
+            data,
+        })
+    }
+}
 
 /// Lists the plugins.
 pub(crate) async fn list(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<PluginList>, ApiError> {
     caller.require(Scope::Operator)?;
-    let mut status = shared.control.status();
+    let mut status = shared.status.status();
+    // A server without judging has no plugins.
     let plugins = status
         .get_mut("plugins")
-        .map_or_else(|| json!([]), Value::take);
-    Ok(Json(json!({"object": "list", "data": plugins})))
+        .map_or_else(|| Value::Array(Vec::new()), Value::take);
+    Ok(PluginList::new(plugins))
 }
 
 /// Reloads changed plugins and lists all of them, each with its rejected build, if any.
 pub(crate) async fn reload(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<PluginList>, ApiError> {
     caller.require(Scope::Operator)?;
     let plugins = shared
         .run_blocking(|shared| {
@@ -40,5 +62,5 @@ pub(crate) async fn reload(
             })
         })
         .await?;
-    Ok(Json(json!({"object": "list", "data": plugins})))
+    Ok(PluginList::new(plugins))
 }

@@ -2,13 +2,13 @@
 //!
 //! Stopped judging or training makes the server unhealthy, but not unready: chat requests still work.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clawhost_journal::JournalError;
+use clawhost_engine::Engine;
+use clawhost_journal::{Journal, JournalError};
 use tokio::sync::Mutex;
 
-use crate::gateway::{HealthError, Shared};
+use crate::control::HealthError;
 
 /// How long the result of a write check is cached. The endpoint needs no key, so callers must not cause writes at will.
 const CHECK_TTL: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ struct WriteCheck {
 
 impl Readiness {
     /// The reason why the journal is not writable; `None` if it is.
-    pub(crate) async fn journal_error(&self, shared: &Arc<Shared>) -> Option<HealthError> {
+    pub(crate) async fn journal_error(&self, journal: &Journal) -> Option<HealthError> {
         // The lock is held during the write, so that concurrent callers cause one write.
         let mut last_check = self.last_check.lock().await;
         if let Some(check) = last_check.as_ref()
@@ -34,7 +34,7 @@ impl Readiness {
         {
             return check.error.clone();
         }
-        let journal = shared.journal.clone();
+        let journal = journal.clone();
         let result = tokio::task::spawn_blocking(move || journal.check_writable()).await;
         let error = match result {
             Ok(result) => result.err().map(|error| unwritable(&error)),
@@ -58,21 +58,19 @@ impl Readiness {
         error
     }
 
-    /// The reason why chat requests do not work; `None` if they do.
-    pub(crate) async fn chat_error(&self, shared: &Arc<Shared>) -> Option<HealthError> {
-        if shared.stopping() {
-            return Some(HealthError {
-                summary: "the server is stopping",
-                detail: "new requests are rejected".to_owned(),
-            });
-        }
-        if let Err(detail) = shared.engine.ready() {
+    /// The reason why chat requests do not work on a server that is not stopping; `None` if they do.
+    pub(crate) async fn chat_error(
+        &self,
+        engine: &Engine,
+        journal: &Journal,
+    ) -> Option<HealthError> {
+        if let Err(detail) = engine.ready() {
             return Some(HealthError {
                 summary: "the engine accepts no requests",
                 detail,
             });
         }
-        self.journal_error(shared).await
+        self.journal_error(journal).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! The accept loop and graceful shutdown.
 //!
 //! At the stop signal the listener closes at once, so that another process can bind the address. Replies in progress
-//! have `shutdown_grace` to finish; then their connections are dropped, which records the replies as aborted.
+//! have `server.shutdown_timeout` to finish; then their connections are dropped, which records the replies as aborted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-use crate::connection;
-use crate::gateway::Shared;
+use crate::connection::{self, wait_for_stop};
+use crate::shared::Shared;
 
 /// Pause after `accept` failed for lack of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -58,7 +58,7 @@ pub(crate) async fn run(
     shared.begin_shutdown();
     let _ = finish.send(true);
     let drained = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(shared.options.shutdown_grace, drained)
+    if tokio::time::timeout(shared.options.server.shutdown_timeout, drained)
         .await
         .is_err()
     {
@@ -68,12 +68,8 @@ pub(crate) async fn run(
         );
         connections.shutdown().await;
     }
+    shared.wait_until_closed().await;
     Ok(())
-}
-
-/// Waits until the value is true or its sender is dropped.
-pub(crate) async fn wait_for_stop(stop: &mut watch::Receiver<bool>) {
-    let _ = stop.wait_for(|stop| *stop).await;
 }
 
 /// Whether an accept error concerns a single connection, not the listener.

@@ -8,14 +8,15 @@ use std::sync::Arc;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::{Extension, Json};
-use clawhost_journal::{SessionId, SessionRecord, TurnId, TurnRecord};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use clawhost_journal::{ForgetRecord, SessionId, SessionRecord, TurnId, TurnRecord};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use crate::auth::{Caller, Scope};
+use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::gateway::Shared;
-use crate::journal_error::{from_journal, from_sessions};
+use crate::keys::Scope;
+use crate::shared::Shared;
 
 /// Largest number of sessions in a listing.
 const MAX_SESSIONS: u32 = 1000;
@@ -27,27 +28,123 @@ pub(crate) struct SessionQuery {
     include: Option<String>,
 }
 
+/// Sessions, the last active first.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct SessionList {
+    #[schemars(extend("const" = "list"))]
+    object: &'static str,
+    #[schemars(with = "Vec<SessionSummary>")]
+    data: Vec<SessionRecord>,
+}
+
+/// A deleted session.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Forgotten {
+    #[schemars(with = "String")]
+    id: SessionId,
+    #[schemars(extend("const" = "session.deleted"))]
+    object: &'static str,
+    #[schemars(extend("const" = true))]
+    deleted: bool,
+    /// What was deleted, and the adapters that were trained on it.
+    #[schemars(with = "Map<String, Value>")]
+    forgotten: ForgetRecord,
+}
+
+/// A session that has ended.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Done {
+    #[schemars(with = "String")]
+    id: SessionId,
+    #[schemars(extend("const" = "session"))]
+    object: &'static str,
+    #[schemars(extend("const" = true))]
+    done: bool,
+}
+
+/// Fields of a session of the journal.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct SessionFields {
+    id: String,
+    /// Unique among the sessions of one key.
+    name: String,
+    /// How the session was identified.
+    origin: String,
+    /// Name of the key.
+    key: Option<String>,
+    /// Name of the end user.
+    user: Option<String>,
+    /// Unix milliseconds.
+    started_ms: i64,
+    /// Unix milliseconds of the last turn.
+    last_ms: i64,
+    /// Unix milliseconds.
+    ended_ms: Option<i64>,
+    end_reason: Option<String>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(inline)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct SessionSummary {
+    #[schemars(flatten)]
+    session: SessionFields,
+    /// Number of turns.
+    turns: u64,
+}
+
+/// A session with its turns.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(crate) struct Session {
+    #[schemars(flatten)]
+    session: SessionFields,
+    #[schemars(extend("const" = "session"))]
+    object: String,
+    turns: Vec<TurnFields>,
+}
+
+/// A turn; it has further fields.
+#[derive(JsonSchema)]
+#[schemars(inline)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct TurnFields {
+    id: i64,
+    /// Position in the session.
+    seq: u64,
+    response_id: String,
+    state: TurnStateName,
+    judging: Value,
+}
+
+#[derive(JsonSchema)]
+#[schemars(inline, rename_all = "lowercase")]
+#[expect(dead_code, reason = "only its schema is used")]
+enum TurnStateName {
+    Generating,
+    Complete,
+    Aborted,
+    Failed,
+}
+
 type QueryResult = Result<Query<SessionQuery>, QueryRejection>;
-type PathResult = Result<Path<String>, PathRejection>;
+pub(crate) type PathResult = Result<Path<String>, PathRejection>;
 
 /// Lists the sessions, the last active first.
 pub(crate) async fn list(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
     query: QueryResult,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<SessionList>, ApiError> {
     caller.require(Scope::Operator)?;
     let query = parse_query(query)?;
     let limit = query.limit.unwrap_or(100).clamp(1, MAX_SESSIONS);
-    let sessions = shared
-        .run_blocking(move |shared| {
-            shared
-                .journal
-                .sessions(limit)
-                .map_err(|error| from_journal(&error))
-        })
-        .await?;
-    Ok(Json(json!({"object": "list", "data": sessions})))
+    let data = shared.query(move |journal| journal.sessions(limit)).await?;
+    Ok(Json(SessionList {
+        object: "list",
+        data,
+    }))
 }
 
 /// Retrieves one session with its turns. Messages and tokens are omitted unless requested with
@@ -61,24 +158,14 @@ pub(crate) async fn retrieve(
     let include = parse_query(query)?.include.unwrap_or_default();
     let is_included = move |part: &str| include.split(',').any(|name| name.trim() == part);
     let (messages, tokens) = (is_included("messages"), is_included("tokens"));
-    let session = find_visible(&shared, &caller, path)?;
+    let session = find_visible(&shared, &caller, path).await?;
     let id = session.id.clone();
-    let turns = shared
-        .run_blocking(move |shared| {
-            shared
-                .journal
-                .session_turns(&id)
-                .map_err(|error| from_journal(&error))
-        })
-        .await?
-        .iter()
-        .map(|turn| turn_json(turn, messages, tokens))
-        .collect::<Result<Vec<_>, _>>()?;
+    let turns = shared.query(move |journal| journal.session_turns(&id));
+    let turns = turns.await?;
+    let turns = turns.iter().map(|turn| turn_json(turn, messages, tokens));
     let mut body = to_json(&session)?;
-    if let Some(body) = body.as_object_mut() {
-        body.insert("object".into(), "session".into());
-        body.insert("turns".into(), turns.into());
-    }
+    body["object"] = "session".into();
+    body["turns"] = turns.collect::<Result<_, _>>()?;
     Ok(Json(body))
 }
 
@@ -89,16 +176,10 @@ pub(crate) async fn explain(
     Extension(caller): Extension<Caller>,
     path: PathResult,
 ) -> Result<Json<Value>, ApiError> {
-    let session = find_visible(&shared, &caller, path)?;
+    let session = find_visible(&shared, &caller, path).await?;
     let id = session.id.clone();
-    let explanation = shared
-        .run_blocking(move |shared| {
-            shared
-                .sessions
-                .explain(&id)
-                .map_err(|error| from_sessions(&error))
-        })
-        .await?;
+    let explanation = shared.query(move |journal| clawhost_inspect::explain_session(journal, &id));
+    let explanation = explanation.await?;
     explanation
         .map(Json)
         .ok_or_else(|| unknown_session(&session.id.0))
@@ -117,20 +198,18 @@ pub(crate) async fn explain_turn(
             format!("`{}` is not a turn id, which is a number", truncate(&name)),
         )
     })?;
-    let unknown = || ApiError::not_found("unknown_turn", format!("there is no turn {id}"));
+    let unknown = move || ApiError::not_found("unknown_turn", format!("there is no turn {id}"));
     if !caller.has_scope(Scope::Operator) {
         caller.require(Scope::Chat)?;
     }
-    let turn = shared
-        .journal
-        .turn(id)
-        .map_err(|error| from_journal(&error))?
-        .filter(|turn| caller.can_access(turn.key.as_deref()))
-        .ok_or_else(unknown)?;
     let explanation = shared
-        .sessions
-        .explain_turn(turn.id)
-        .map_err(|error| from_sessions(&error))?;
+        .run_blocking(move |shared| {
+            let turn = shared.journal.turn(id)?;
+            turn.filter(|turn| caller.can_access(turn.key.as_deref()))
+                .ok_or_else(unknown)?;
+            Ok(clawhost_inspect::explain_turn(&shared.journal, id)?)
+        })
+        .await?;
     explanation.map(Json).ok_or_else(unknown)
 }
 
@@ -139,15 +218,17 @@ pub(crate) async fn done(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
     path: PathResult,
-) -> Result<Json<Value>, ApiError> {
-    let session = find_visible(&shared, &caller, path)?;
+) -> Result<Json<Done>, ApiError> {
+    let session = find_visible(&shared, &caller, path).await?;
+    let id = session.id.clone();
     shared
-        .sessions
-        .end_session(&session.id)
-        .map_err(|error| from_sessions(&error))?;
-    Ok(Json(
-        json!({"id": session.id, "object": "session", "done": true}),
-    ))
+        .run_blocking(move |shared| Ok(shared.sessions.end_session(&id)?))
+        .await?;
+    Ok(Json(Done {
+        id: session.id,
+        object: "session",
+        done: true,
+    }))
 }
 
 /// Deletes the records of a session: its turns, verdicts and samples. The response lists the adapters that were trained
@@ -156,29 +237,23 @@ pub(crate) async fn delete(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
     path: PathResult,
-) -> Result<Json<Value>, ApiError> {
-    let session = find_visible(&shared, &caller, path)?;
+) -> Result<Json<Forgotten>, ApiError> {
+    let session = find_visible(&shared, &caller, path).await?;
     let id = session.id.clone();
-    let deleted = shared
-        .run_blocking(move |shared| {
-            shared
-                .journal
-                .forget_session(&id)
-                .map_err(|error| from_journal(&error))
-        })
-        .await?;
+    let forgotten = shared.query(move |journal| journal.forget_session(&id));
+    let forgotten = forgotten.await?;
     tracing::info!(session = %session.id, key = caller.name(), "session deleted");
-    Ok(Json(json!({
-        "id": session.id,
-        "object": "session.deleted",
-        "deleted": true,
-        "forgotten": deleted,
-    })))
+    Ok(Json(Forgotten {
+        id: session.id,
+        object: "session.deleted",
+        deleted: true,
+        forgotten,
+    }))
 }
 
 /// Finds the session of the path if the caller can access it.
-fn find_visible(
-    shared: &Shared,
+async fn find_visible(
+    shared: &Arc<Shared>,
     caller: &Caller,
     path: PathResult,
 ) -> Result<SessionRecord, ApiError> {
@@ -186,7 +261,12 @@ fn find_visible(
         caller.require(Scope::Chat)?;
     }
     let name = path_id(path)?;
-    find_accessible(shared, caller, &name)?.ok_or_else(|| unknown_session(&name))
+    let caller = caller.clone();
+    shared
+        .run_blocking(move |shared| {
+            find_accessible(shared, &caller, &name)?.ok_or_else(|| unknown_session(&name))
+        })
+        .await
 }
 
 /// Finds the session with this id if the caller can access it, else the session that the caller's key gave this name.
@@ -195,14 +275,9 @@ pub(crate) fn find_accessible(
     caller: &Caller,
     name: &str,
 ) -> Result<Option<SessionRecord>, ApiError> {
-    let to_api_error = |error| from_journal(&error);
-    let by_id = shared.journal.session(&SessionId::from(name));
-    match by_id.map_err(to_api_error)? {
+    match shared.journal.session(&SessionId::from(name))? {
         Some(session) if caller.can_access(session.key.as_deref()) => Ok(Some(session)),
-        _ => shared
-            .journal
-            .find_session(caller.name(), name)
-            .map_err(to_api_error),
+        _ => Ok(shared.journal.find_session(caller.name(), name)?),
     }
 }
 
@@ -246,7 +321,8 @@ fn to_json(value: &impl serde::Serialize) -> Result<Value, ApiError> {
     })
 }
 
-fn path_id(path: PathResult) -> Result<String, ApiError> {
+/// The id in a path.
+pub(crate) fn path_id(path: PathResult) -> Result<String, ApiError> {
     path.map(|Path(name)| name)
         .map_err(|_| ApiError::invalid("id", "the id in the path is not UTF-8"))
 }

@@ -9,10 +9,10 @@ use axum::{Extension, Json};
 use clawhost_journal::StepId;
 use serde_json::Value;
 
-use crate::auth::{Caller, Scope};
+use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::gateway::Shared;
-use crate::journal_error::from_sessions;
+use crate::keys::Scope;
+use crate::shared::Shared;
 
 /// Explains one step.
 pub(crate) async fn explain(
@@ -24,14 +24,8 @@ pub(crate) async fn explain(
     let id: Option<StepId> = path.ok().and_then(|Path(id)| id.parse().ok());
     let id =
         id.ok_or_else(|| ApiError::invalid("id", "the step id must be a number, such as 12"))?;
-    let explanation = shared
-        .run_blocking(move |shared| {
-            shared
-                .sessions
-                .explain_step(id)
-                .map_err(|error| from_sessions(&error))
-        })
-        .await?;
+    let explanation = shared.query(move |journal| clawhost_inspect::explain_step(journal, id));
+    let explanation = explanation.await?;
     explanation
         .map(Json)
         .ok_or_else(|| ApiError::not_found("unknown_step", format!("there is no step {id}")))

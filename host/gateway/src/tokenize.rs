@@ -4,62 +4,114 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::{Extension, Json};
-use clawhost_policy::Engine;
-use serde_json::{Value, json};
+use clawhost_engine::Engine;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::auth::{Caller, Scope};
-use crate::body;
+use crate::auth::Caller;
 use crate::chat::Chat;
 use crate::completions::token_ids;
 use crate::error::ApiError;
-use crate::fields::Fields;
-use crate::gateway::Shared;
-use crate::reply::{Dialect, RawRequest, prompt_ids};
+use crate::parse::{missing, parse};
+use crate::reply::{Dialect, prompt_ids, run_with_body};
+use crate::shared::Shared;
+
+/// Text to tokenize. With `messages` instead of `prompt`, the fields of a chat completion that change the prompt apply too.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "TokenizeRequest")]
+pub(crate) struct TokenizeFields {
+    /// Default: the served model.
+    model: Option<String>,
+    prompt: Option<String>,
+    /// Whether the tokenizer adds special tokens to the prompt. Default: true.
+    add_special_tokens: Option<bool>,
+    /// Whether the response has the text of each token.
+    return_token_strs: Option<bool>,
+    /// A conversation, rendered by the chat template.
+    #[schemars(with = "Option<Vec<crate::chat::ChatMessage>>", length(min = 1))]
+    messages: Option<Value>,
+    /// As in a chat completion.
+    #[serde(rename = "add_generation_prompt")]
+    _add_generation_prompt: Option<bool>,
+    /// As in a chat completion.
+    #[serde(rename = "continue_final_message")]
+    _continue_final_message: Option<bool>,
+}
+
+/// Tokens to decode.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "DetokenizeRequest")]
+pub(crate) struct DetokenizeFields {
+    /// Default: the served model.
+    model: Option<String>,
+    #[schemars(with = "Vec<u32>")]
+    tokens: Vec<Value>,
+}
+
+/// The tokens of a prompt.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Tokens {
+    count: usize,
+    /// Tokens of a prompt and its reply.
+    max_model_len: usize,
+    tokens: Vec<u32>,
+    /// The text of each token, on request.
+    token_strs: Option<Vec<String>>,
+}
+
+/// Decoded tokens.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Detokenized {
+    prompt: String,
+}
 
 /// Tokenizes a `prompt`, or `messages` rendered by the chat template.
 pub(crate) async fn tokenize(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Result<Json<Value>, ApiError> {
-    respond(shared, caller, request, |request, fields| {
+) -> Result<Json<Tokens>, ApiError> {
+    let tokens = run_with_body(&shared, caller, request, |request| {
+        let fields: TokenizeFields = parse(request.body)?;
+        request.resolve_model(fields.model.as_deref())?;
         let engine = &request.shared.engine;
-        let ids = match (fields.value("prompt"), fields.value("messages")) {
+        let ids = match (&fields.prompt, &fields.messages) {
             (Some(_), Some(_)) => {
                 return Err(ApiError::invalid(
                     "messages",
                     "send either `prompt` or `messages`, not both",
                 ));
             }
-            (None, None) => return Err(fields.missing("prompt")),
-            (Some(_), None) => encode_prompt(engine, fields)?,
+            (None, None) => return Err(missing("prompt")),
+            (Some(prompt), None) => {
+                encode_prompt(engine, prompt, fields.add_special_tokens.unwrap_or(true))?
+            }
             (None, Some(_)) => {
                 let (mut parsed, _) = Chat::parse(request)?;
-                prompt_ids(engine, &mut parsed).map_err(|error| error.param(Chat::PROMPT_FIELD))?
+                let ids = prompt_ids(engine, &mut parsed);
+                ids.map_err(|error| error.param(Chat::PROMPT_FIELD))?
             }
         };
-        let mut body = json!({
-            "count": ids.len(),
-            "max_model_len": engine.context(),
-            "tokens": ids,
-            "token_strs": null,
-        });
-        if fields.flag("return_token_strs")?.unwrap_or(false)
-            && let Some(body) = body.as_object_mut()
-        {
-            let token_text = |id: &u32| engine.tokenizer().token(*id).unwrap_or_default();
-            let token_text: Vec<String> = ids.iter().map(token_text).collect();
-            body.insert("token_strs".into(), token_text.into());
-        }
-        Ok(body)
-    })
-    .await
+        let token_text = |id: &u32| {
+            let text = engine.tokenizer().token(*id);
+            text.expect("the tokenizer returned the token")
+        };
+        let token_strs =
+            (fields.return_token_strs == Some(true)).then(|| ids.iter().map(token_text).collect());
+        Ok(Tokens {
+            count: ids.len(),
+            max_model_len: engine.context(),
+            tokens: ids,
+            token_strs,
+        })
+    });
+    Ok(Json(tokens.await?))
 }
 
-fn encode_prompt(engine: &Engine, fields: Fields<'_, '_>) -> Result<Vec<u32>, ApiError> {
-    let text = fields.required_text("prompt")?;
+fn encode_prompt(engine: &Engine, text: &str, special: bool) -> Result<Vec<u32>, ApiError> {
     let tokenizer = engine.tokenizer();
-    let ids = if fields.flag("add_special_tokens")?.unwrap_or(true) {
+    let ids = if special {
         tokenizer.encode_with_special_tokens(text)
     } else {
         tokenizer.encode(text)
@@ -72,48 +124,15 @@ pub(crate) async fn detokenize(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Result<Json<Value>, ApiError> {
-    respond(shared, caller, request, |request, fields| {
+) -> Result<Json<Detokenized>, ApiError> {
+    let text = run_with_body(&shared, caller, request, |request| {
+        let fields: DetokenizeFields = parse(request.body)?;
+        request.resolve_model(fields.model.as_deref())?;
         let engine = &request.shared.engine;
-        let list = fields
-            .list("tokens")?
-            .ok_or_else(|| fields.missing("tokens"))?;
-        let ids = token_ids(engine, list, "tokens")?;
-        Ok(json!({"prompt": engine.tokenizer().decode_with_special(&ids)}))
-    })
-    .await
-}
-
-/// Parses the body, checks its `model`, and runs `work` off the async threads.
-async fn respond(
-    shared: Arc<Shared>,
-    caller: Caller,
-    request: Request,
-    work: fn(&RawRequest<'_>, Fields<'_, '_>) -> Result<Value, ApiError>,
-) -> Result<Json<Value>, ApiError> {
-    if let Err(error) = caller.require(Scope::Chat) {
-        body::discard(request).await;
-        return Err(error);
-    }
-    let headers = request.headers().clone();
-    let options = &shared.options;
-    let body = body::read_json(request, options.max_body, options.read_timeout).await?;
-    let answer = shared
-        .run_blocking(move |shared| {
-            let fields = Fields::new(&body, "")?;
-            let (engine, options) = (&shared.engine, &shared.options);
-            let model = fields.text("model")?;
-            shared
-                .versions
-                .resolve(engine, options, model, caller.adapter)?;
-            let request = RawRequest {
-                shared,
-                caller: &caller,
-                headers: &headers,
-                body: &body,
-            };
-            work(&request, fields)
+        let ids = token_ids(engine, &fields.tokens, "tokens")?;
+        Ok(Detokenized {
+            prompt: engine.tokenizer().decode_with_special(&ids),
         })
-        .await?;
-    Ok(Json(answer))
+    });
+    Ok(Json(text.await?))
 }

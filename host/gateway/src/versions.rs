@@ -6,7 +6,8 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use clawhost_policy::{Engine, LoadedVersion, TrainedWeights};
+use clawhost_engine::{Engine, LoadedVersion};
+use clawhost_model::TrainedWeights;
 
 use crate::error::ApiError;
 use crate::options::GatewayOptions;
@@ -15,7 +16,7 @@ use crate::options::GatewayOptions;
 const DIGEST_PREFIX_LENGTH: usize = 12;
 
 /// Most full copies of the weights in memory, including the active one: each is as large as the base model.
-const MAX_FULL_COPIES: usize = 2;
+pub(crate) const MAX_FULL_COPIES: usize = 2;
 
 /// The loaded adapter versions, newest last.
 pub(crate) struct Versions {
@@ -56,7 +57,7 @@ impl Versions {
                 let oldest = loaded_versions
                     .iter()
                     .position(has_full_weights)
-                    .unwrap_or(0);
+                    .expect("more than one has them");
                 loaded_versions.remove(oldest);
             }
         }
@@ -110,7 +111,11 @@ impl Versions {
         };
         if requested.is_empty()
             || requested == name
-            || options.aliases.iter().any(|alias| alias == requested)
+            || options
+                .server
+                .model_aliases
+                .iter()
+                .any(|alias| alias == requested)
         {
             return default_version();
         }
@@ -130,7 +135,12 @@ impl Versions {
             if let Some(served) = found {
                 return Ok((served, requested.to_owned()));
             }
-        } else if options.aliases.iter().any(|alias| alias == "*") {
+        } else if options
+            .server
+            .model_aliases
+            .iter()
+            .any(|alias| alias == "*")
+        {
             return default_version();
         }
         let shown: String = requested.chars().take(120).collect();

@@ -2,13 +2,16 @@
 
 use std::time::Instant;
 
-use serde_json::json;
+use clawhost_chat::Message;
 
 use crate::clock::now_ms;
 use crate::error::{DbError, JournalError};
 use crate::ids::{SessionId, TurnId};
 use crate::journal::Journal;
-use crate::records::{Completion, Finish, NewRequest, NewTurn, NextState, SessionUpsert, TurnKind};
+use crate::records::{
+    Completion, Finish, MatchRecord, NewRequest, NewTurn, NextState, SamplingRecord, SessionUpsert,
+    TurnKind,
+};
 
 /// Turns per session; the history grows over them.
 const SESSION: u32 = 8;
@@ -68,12 +71,12 @@ fn text(chars: usize, number: u32) -> String {
 }
 
 fn arrival(session: SessionId, number: u32, position: u32, previous: Option<TurnId>) -> NewRequest {
-    let mut messages = vec![json!({ "role": "system", "content": text(SYSTEM_CHARS, 0) })];
+    let mut messages = vec![Message::system(text(SYSTEM_CHARS, 0))];
     for turn in 0..position {
-        messages.push(json!({ "role": "user", "content": text(MESSAGE_CHARS, turn) }));
-        messages.push(json!({ "role": "assistant", "content": text(MESSAGE_CHARS, turn) }));
+        messages.push(Message::user(text(MESSAGE_CHARS, turn)));
+        messages.push(Message::assistant(text(MESSAGE_CHARS, turn)));
     }
-    let question = json!({ "role": "user", "content": text(MESSAGE_CHARS, number) });
+    let question = Message::user(text(MESSAGE_CHARS, number));
     messages.push(question.clone());
     let chars = SYSTEM_CHARS + messages.len() * MESSAGE_CHARS;
     let tokens = u32::try_from(chars / CHARS_PER_TOKEN).unwrap_or(u32::MAX);
@@ -83,7 +86,7 @@ fn arrival(session: SessionId, number: u32, position: u32, previous: Option<Turn
         next_state_of: previous
             .map(|turn| NextState {
                 turn,
-                messages: json!([question]),
+                messages: vec![question],
                 ms,
                 source: None,
             })
@@ -98,16 +101,18 @@ fn arrival(session: SessionId, number: u32, position: u32, previous: Option<Turn
             received_ms: ms,
             key: None,
             request_digest: format!("{number:064x}"),
-            messages: json!(messages),
-            tools: json!([]),
-            template: json!({}),
+            messages,
+            tools: Vec::new(),
+            template: serde_json::Map::new(),
             prompt_ids: (0..tokens).collect(),
-            sampling: json!({ "temperature": 1.0, "top_p": 1.0, "max_tokens": 100 }),
-            temperature: 1.0,
+            sampling: SamplingRecord::default(),
             adapter_version: 0,
             adapter_digest: String::new(),
             model: "measure".to_owned(),
-            matched: json!({ "by": "measure" }),
+            matched: MatchRecord {
+                by: "measure".to_owned(),
+                ..MatchRecord::default()
+            },
             histories: vec![format!("{number:064x}")],
         }],
         session: SessionUpsert {
@@ -126,7 +131,7 @@ fn completion(number: u32) -> Completion {
     Completion {
         ms: now_ms(),
         finish: Finish::Stop,
-        reply: json!({ "role": "assistant", "content": text(MESSAGE_CHARS, number) }),
+        reply: text(MESSAGE_CHARS, number).into(),
         anchor: Some(format!("{number:064x}")),
         token_ids: (0..tokens).collect(),
         logprobs: vec![-0.5; tokens as usize],

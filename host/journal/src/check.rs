@@ -88,6 +88,12 @@ pub fn check(dir: &Path) -> Result<CheckReport, JournalError> {
     if !checked.is_intact() {
         checked.problems.extend(wal_problem(&path));
     }
+    if mark.is_some() && matches!(checked.commits, Some((_, None))) {
+        checked.problems.push(format!(
+            "the commit watermark {} belongs to another journal, so lost commits would go unnoticed; opening the journal replaces it",
+            watermark::path(dir).display()
+        ));
+    }
     Ok(checked)
 }
 

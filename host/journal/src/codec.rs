@@ -5,6 +5,8 @@
 //! [`JournalError::Corrupt`]: crate::JournalError::Corrupt
 
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::DbError;
@@ -47,13 +49,14 @@ pub(crate) fn decode_f32s(blob: &[u8]) -> Result<Vec<f32>, MisalignedBlob> {
 }
 
 /// JSON as text; an error if it nests too deeply to be parsed again.
-pub(crate) fn encode_json(value: &Value) -> Result<String, DbError> {
-    if !is_within_depth(value, MAX_DEPTH) {
+pub(crate) fn encode_json(value: &impl Serialize) -> Result<String, DbError> {
+    let value = serde_json::to_value(value).map_err(|error| DbError::invalid(error.to_string()))?;
+    if !is_within_depth(&value, MAX_DEPTH) {
         return Err(DbError::invalid(format!(
             "a JSON value is nested deeper than {MAX_DEPTH} levels"
         )));
     }
-    serde_json::to_string(value).map_err(|error| DbError::invalid(error.to_string()))
+    Ok(value.to_string())
 }
 
 fn is_within_depth(value: &Value, levels: usize) -> bool {
@@ -88,7 +91,7 @@ pub(crate) struct Ids(pub(crate) Vec<u32>);
 /// Column with logprobs.
 pub(crate) struct Floats(pub(crate) Vec<f32>);
 /// Column with JSON.
-pub(crate) struct Json(pub(crate) Value);
+pub(crate) struct Json<T>(pub(crate) T);
 /// Column with a count or a version.
 pub(crate) struct Unsigned(pub(crate) u64);
 /// Column with an f32, stored as SQLite's f64.
@@ -96,25 +99,22 @@ pub(crate) struct Float(pub(crate) f32);
 
 impl FromSql for Ids {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Ids> {
-        decode_u32s(value.as_blob()?)
-            .map(Ids)
-            .map_err(FromSqlError::other)
+        let ids = decode_u32s(value.as_blob()?);
+        ids.map(Ids).map_err(FromSqlError::other)
     }
 }
 
 impl FromSql for Floats {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Floats> {
-        decode_f32s(value.as_blob()?)
-            .map(Floats)
-            .map_err(FromSqlError::other)
+        let floats = decode_f32s(value.as_blob()?);
+        floats.map(Floats).map_err(FromSqlError::other)
     }
 }
 
-impl FromSql for Json {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Json> {
-        serde_json::from_str(value.as_str()?)
-            .map(Json)
-            .map_err(FromSqlError::other)
+impl<T: DeserializeOwned> FromSql for Json<T> {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Json<T>> {
+        let json = serde_json::from_str(value.as_str()?);
+        json.map(Json).map_err(FromSqlError::other)
     }
 }
 

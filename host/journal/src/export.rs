@@ -5,6 +5,7 @@
 
 use std::io::Write;
 
+use clawhost_chat::AssistantMessage;
 use rusqlite::{Connection, Row};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -12,8 +13,11 @@ use serde_json::{Value, json};
 use crate::clock::timestamp;
 use crate::error::{DbError, JournalError};
 use crate::hints;
+use crate::ids::TurnId;
 use crate::journal::Journal;
-use crate::records::{HintOutcome, HintRecord, TurnRecord, VerdictOutcome, VerdictRecord};
+use crate::records::{
+    HintOutcome, HintRecord, TurnRecord, VerdictOutcome, VerdictRecord, VoteRecord,
+};
 use crate::rows;
 
 crate::string_enum::string_enum! {
@@ -73,7 +77,12 @@ impl Journal {
                 rows::for_each_turn(conn, "ORDER BY t.id", [], |turn| lines.write(&turn))
             }
             Export::Verdicts => for_each_turn_row(conn, "verdicts", |row, session, seq| {
-                lines.write(&verdict_line(&rows::verdict(row)?, session, seq))
+                lines.write(&verdict_line(
+                    (row.get("id")?, TurnId(row.get("turn")?)),
+                    &rows::verdict(row)?,
+                    session,
+                    seq,
+                ))
             }),
             Export::Hints => for_each_turn_row(conn, "hints", |row, session, seq| {
                 lines.write(&hint_line(&hints::hint_row(row)?, session, seq))
@@ -139,10 +148,12 @@ fn conversation_line(
         "timestamp": timestamp(ended_ms),
         "messages": turn.messages,
         "prompt_text": decode.map(|decode| decode(&turn.prompt_ids)),
-        "response_text": reply.map(message_text).unwrap_or_default(),
-        "tool_calls": reply.and_then(|reply| reply.get("tool_calls")).filter(|calls| is_non_empty(calls)),
-        "malformed_tool_calls": reply.and_then(|reply| reply.get("malformed_tool_calls")),
-        "next_state": turn.next_state.as_ref().and_then(last_message),
+        "response_text": reply.map(AssistantMessage::text).unwrap_or_default(),
+        "tool_calls": reply.map(|reply| &reply.tool_calls).filter(|calls| !calls.is_empty()),
+        "malformed_tool_calls": reply
+            .map(|reply| &reply.malformed_tool_calls)
+            .filter(|calls| !calls.is_empty()),
+        "next_state": turn.next_state.as_ref().and_then(|messages| messages.last()),
         "next_messages": turn.next_state,
         "session_name": session_name,
         "turn_id": turn.id,
@@ -163,7 +174,12 @@ fn conversation_line(
 }
 
 /// A line of OpenClaw-RL's judge file. Without a verdict, `score` is null, never 0.
-fn verdict_line(verdict: &VerdictRecord, session: String, seq: u32) -> Value {
+fn verdict_line(
+    (id, turn): (i64, TurnId),
+    verdict: &VerdictRecord,
+    session: String,
+    seq: u32,
+) -> Value {
     let (score, accepted, reason) = match &verdict.outcome {
         VerdictOutcome::Verdict { reward, accept } => (Some(*reward), *accept, None),
         VerdictOutcome::None { reason } => (None, false, Some(reason)),
@@ -175,8 +191,8 @@ fn verdict_line(verdict: &VerdictRecord, session: String, seq: u32) -> Value {
         "votes": simple_votes(&verdict.votes),
         "accepted": accepted,
         "reason": reason,
-        "verdict_id": verdict.id,
-        "turn_id": verdict.turn,
+        "verdict_id": id,
+        "turn_id": turn,
         "source": verdict.source,
         "digest": verdict.digest,
         "rationale": verdict.rationale,
@@ -222,45 +238,10 @@ fn hint_line(hint: &HintRecord, session: String, seq: u32) -> Value {
 }
 
 /// Votes in the format of the judge file: numbers, and "fail" for a missing vote.
-fn simple_votes(votes: &Value) -> Vec<Value> {
-    let plain = |vote: &Value| {
-        let number = match vote {
-            Value::Object(fields) => ["score", "vote", "value"]
-                .iter()
-                .find_map(|key| fields.get(*key)),
-            other => Some(other),
-        };
-        match number {
-            Some(Value::Number(number)) => Value::Number(number.clone()),
-            _ => json!("fail"),
-        }
+fn simple_votes(votes: &[Option<VoteRecord>]) -> Vec<Value> {
+    let plain = |vote: &Option<VoteRecord>| match vote {
+        Some(vote) => json!(vote.score),
+        None => json!("fail"),
     };
-    votes
-        .as_array()
-        .map(|votes| votes.iter().map(plain).collect())
-        .unwrap_or_default()
-}
-
-/// The text of a message whose content is a string or a list of content parts.
-fn message_text(message: &Value) -> String {
-    match message.get("content") {
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Array(parts)) => parts
-            .iter()
-            .filter_map(|part| part.get("text").and_then(Value::as_str))
-            .collect(),
-        _ => String::new(),
-    }
-}
-
-fn is_non_empty(calls: &Value) -> bool {
-    calls.as_array().is_some_and(|calls| !calls.is_empty())
-}
-
-fn last_message(messages: &Value) -> Option<&Value> {
-    match messages {
-        Value::Array(messages) => messages.last(),
-        Value::Object(_) => Some(messages),
-        _ => None,
-    }
+    votes.iter().map(plain).collect()
 }

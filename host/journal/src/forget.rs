@@ -3,10 +3,11 @@
 //! Each deletion is recorded: which turns and samples were deleted, and which adapters were trained on them. It does
 //! not change those adapters; the trainer reads the record and decides which to retire.
 
+use rusqlite::types::FromSql;
 use rusqlite::{OptionalExtension, Transaction};
 
 use crate::clock::now_ms;
-use crate::codec::Unsigned;
+use crate::codec::{Json, Unsigned};
 use crate::error::{DbError, JournalError};
 use crate::ids::{SampleId, SessionId, TurnId};
 use crate::journal::Journal;
@@ -86,14 +87,8 @@ impl Journal {
             let mut statement =
                 conn.prepare_cached("SELECT dropped FROM forgotten ORDER BY id DESC LIMIT ?1")?;
             let rows = statement.query_map([limit], |row| {
-                let text: String = row.get(0)?;
-                serde_json::from_str(&text).map_err(|error| {
-                    rusqlite::Error::FromSqlConversionFailure(
-                        0,
-                        rusqlite::types::Type::Text,
-                        Box::new(error),
-                    )
-                })
+                let Json(record) = row.get(0)?;
+                Ok(record)
             })?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
@@ -120,14 +115,8 @@ fn record_deletion(
     let forgotten = ForgetRecord {
         session: session.clone(),
         ms: now_ms(),
-        turns: select_ids(tx, &turns, value)?
-            .into_iter()
-            .map(TurnId)
-            .collect(),
-        samples: select_ids(tx, &samples, value)?
-            .into_iter()
-            .map(SampleId)
-            .collect(),
+        turns: select(tx, &turns, value, TurnId)?,
+        samples: select(tx, &samples, value, SampleId)?,
         verdicts: count("verdicts")?,
         hints: count("hints")?,
         feedback: count("feedback")?,
@@ -142,9 +131,15 @@ fn record_deletion(
     Ok(forgotten)
 }
 
-fn select_ids(tx: &Transaction<'_>, sql: &str, value: &str) -> Result<Vec<i64>, DbError> {
+/// The values of a column, each passed to `open`.
+fn select<W: FromSql, T>(
+    tx: &Transaction<'_>,
+    sql: &str,
+    value: &str,
+    open: impl Fn(W) -> T,
+) -> Result<Vec<T>, DbError> {
     let mut statement = tx.prepare(sql)?;
-    let rows = statement.query_map([value], |row| row.get(0))?;
+    let rows = statement.query_map([value], |row| row.get(0).map(&open))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
@@ -154,15 +149,13 @@ fn adapters_trained_on(
     of_turns: &str,
     value: &str,
 ) -> Result<Vec<u64>, DbError> {
-    let mut statement = tx.prepare(&format!(
+    let sql = format!(
         "WITH RECURSIVE learned (version) AS (
             SELECT version FROM adapters WHERE step IN (
                 SELECT step FROM samples WHERE {of_turns} AND state = 'trained')
             UNION
             SELECT a.version FROM adapters a JOIN learned l ON a.parent = l.version)
          SELECT version FROM learned ORDER BY version",
-    ))?;
-    let rows = statement.query_map([value], |row| row.get::<_, Unsigned>(0))?;
-    let versions: Vec<Unsigned> = rows.collect::<Result<_, _>>()?;
-    Ok(versions.into_iter().map(|version| version.0).collect())
+    );
+    select(tx, &sql, value, |Unsigned(version)| version)
 }

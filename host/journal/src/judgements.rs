@@ -13,7 +13,7 @@ use crate::journal::Journal;
 use crate::receipts::insert_receipts;
 use crate::records::{
     Evidence, EvidenceSnapshot, JudgementOutcome, JudgingState, NewJudgement, NewSample,
-    NewVerdict, TurnRecord, TurnState, VerdictOutcome,
+    TurnRecord, TurnState, VerdictOutcome, VerdictRecord,
 };
 use crate::retractions::saw_retracted_next_state;
 use crate::rows;
@@ -50,7 +50,7 @@ impl Journal {
     pub fn commit_judgement(
         &self,
         turn: impl Into<EvidenceSnapshot>,
-        verdicts: &[NewVerdict],
+        verdicts: &[VerdictRecord],
         sample: Option<&NewSample>,
         skipped: Option<&str>,
         receipts: &[Value],
@@ -162,7 +162,7 @@ pub(crate) fn mark_evidence_judged(
     let (next_state, feedback) = match evidence {
         Some(seen) => (
             seen.next_state,
-            i64::try_from(seen.feedback).unwrap_or(i64::MAX),
+            i64::try_from(seen.feedback).expect("a length fits in an i64"),
         ),
         None => (true, i64::MAX),
     };
@@ -204,7 +204,7 @@ fn insert_judgement(
     let (next_state, feedback) = match evidence {
         Some(seen) => (
             Some(seen.next_state),
-            Some(i64::try_from(seen.feedback).unwrap_or(i64::MAX)),
+            Some(i64::try_from(seen.feedback).expect("a length fits in an i64")),
         ),
         None => (None, None),
     };
@@ -222,7 +222,7 @@ fn insert_verdict(
     tx: &Transaction<'_>,
     turn: TurnId,
     judgement: i64,
-    verdict: &NewVerdict,
+    verdict: &VerdictRecord,
 ) -> Result<(), DbError> {
     let (reward, accept, reason) = match &verdict.outcome {
         VerdictOutcome::Verdict { reward, accept } => {

@@ -19,9 +19,23 @@
 //! - sample: `queued` → `trained` or `dropped`;
 //! - adapter: `active` → `retired`, and back to `active` when an operator serves it again; an adapter that a step made
 //!   while another version was pinned is a `candidate` until then.
+//!
+//! ```
+//! use clawhost_journal::Journal;
+//!
+//! let dir = tempfile::tempdir()?;
+//! let journal = Journal::open(dir.path())?;
+//! assert_eq!(journal.counts()?.sessions, 0);
+//! // One process at a time writes to a journal; readers need no lock.
+//! assert!(Journal::open(dir.path()).is_err());
+//! let reader = Journal::open_read_only(dir.path())?;
+//! assert!(reader.sessions(10)?.is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod backup;
 pub mod bench;
+mod blocking;
 mod check;
 mod checkpoint;
 mod choice_groups;
@@ -36,6 +50,7 @@ mod ids;
 mod journal;
 mod judgements;
 mod lock;
+mod pairs;
 mod plugin_state;
 pub mod private;
 mod queries;
@@ -59,6 +74,7 @@ mod write_check;
 #[cfg(test)]
 mod tests;
 
+pub use blocking::run_blocking;
 pub use check::{CheckReport, TableCount, check};
 pub use clock::now_ms;
 pub use error::JournalError;
@@ -66,15 +82,18 @@ pub use export::{Decode, Export};
 pub use ids::{IdError, SampleId, SessionId, StepId, TurnId};
 pub use journal::Journal;
 pub use judgements::REPLACED_BY_LATER_JUDGEMENT;
+pub use pairs::{ALREADY_TRAINED, PairQuery, PairReply, PairTurns, PreferencePair};
 pub use records::{
-    AdapterRow, Completion, Counts, EvidenceSnapshot, Feedback, Finish, ForgetRecord, HintOutcome,
-    HintPlacement, HintRecord, JudgementOutcome, JudgementRecord, JudgingState, NewAdapter,
-    NewHint, NewJudgement, NewRequest, NewRetraction, NewSample, NewStep, NewTurn, NewVerdict,
-    NextState, PluginEntry, PluginKeyPage, PluginPutOutcome, PluginQuota, PluginScope,
-    PromptInputs, QueuedSample, ReceiptRecord, ReleaseAction, ReleaseChange, ReleaseRow,
-    ReleaseState, Retraction, SampleHint, SampleRecord, SampleState, SessionRecord, SessionUpsert,
-    StaleCount, StepCommit, StepOutcome, StepRecord, TurnKind, TurnRecord, TurnState, TurnSummary,
-    VerdictOutcome, VerdictRecord,
+    AdapterRow, CandidateAgreement, Completion, Counts, EphemeralNote, EpisodeStep,
+    EvidenceSnapshot, Feedback, Finish, ForgetRecord, Fork, HintOutcome, HintPlacement, HintRecord,
+    HintSource, JudgementOutcome, JudgementRecord, JudgingState, MatchCandidate, MatchDecision,
+    MatchMark, MatchRecord, NeutralChoice, NewAdapter, NewHint, NewJudgement, NewRequest,
+    NewRetraction, NewSample, NewStep, NewTurn, NextState, NextStateReport, PluginEntry,
+    PluginKeyPage, PluginMetrics, PluginPutOutcome, PluginQuota, PluginScope, PromptInputs,
+    QueuedSample, ReceiptRecord, ReleaseAction, ReleaseChange, ReleaseRow, ReleaseState,
+    Retraction, SampleHint, SampleProvenance, SampleRecord, SampleState, SamplingRecord,
+    SessionRecord, SessionUpsert, StaleCount, StepCommit, StepOutcome, StepRecord, TurnKind,
+    TurnRecord, TurnState, TurnSummary, VerdictOutcome, VerdictRecord, VerdictSource, VoteRecord,
 };
 pub use recovery::{RecoveryReport, recover_journal};
 pub use retractions::NEXT_STATE_RETRACTED;

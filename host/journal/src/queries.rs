@@ -19,11 +19,7 @@ use crate::{retractions, rows};
 impl Journal {
     /// One turn, or `None` if it does not exist or was deleted.
     pub fn turn(&self, turn: TurnId) -> Result<Option<TurnRecord>, JournalError> {
-        self.read(|conn| {
-            Ok(rows::turns(conn, "WHERE t.id = ?1", [turn.0])?
-                .into_iter()
-                .next())
-        })
+        self.read(|conn| Ok(rows::turns(conn, "WHERE t.id = ?1", [turn.0])?.pop()))
     }
 
     /// The inputs that the prompt of a turn was rendered from; `None` if the turn does not exist or was deleted.
@@ -31,29 +27,10 @@ impl Journal {
         self.read(|conn| rows::prompt_inputs(conn, turn))
     }
 
-    /// The turn at a position (from 0) in a session.
-    pub fn turn_at(
-        &self,
-        session: &SessionId,
-        seq: u32,
-    ) -> Result<Option<TurnRecord>, JournalError> {
-        self.read(|conn| {
-            let clause = "WHERE t.session = ?1 AND t.seq = ?2";
-            Ok(rows::turns(conn, clause, (session.as_str(), seq))?
-                .into_iter()
-                .next())
-        })
-    }
-
     /// The turns of one HTTP response, by choice.
     pub fn turns_of_response(&self, response_id: &str) -> Result<Vec<TurnRecord>, JournalError> {
-        self.read(|conn| {
-            rows::turns(
-                conn,
-                "WHERE t.response_id = ?1 ORDER BY t.choice, t.id",
-                [response_id],
-            )
-        })
+        let clause = "WHERE t.response_id = ?1 ORDER BY t.choice, t.id";
+        self.read(|conn| rows::turns(conn, clause, [response_id]))
     }
 
     /// The turns of one group (choices and retries of one request), oldest first.
@@ -63,44 +40,8 @@ impl Journal {
 
     /// The turns of a session, in order.
     pub fn session_turns(&self, session: &SessionId) -> Result<Vec<TurnRecord>, JournalError> {
-        self.read(|conn| {
-            rows::turns(
-                conn,
-                "WHERE t.session = ?1 ORDER BY t.seq",
-                [session.as_str()],
-            )
-        })
-    }
-
-    /// Turns whose reply has this digest (column `anchor`), newest first. [`Journal::summaries_by_reply`] reads less.
-    pub fn turns_by_reply(
-        &self,
-        anchor: &str,
-        limit: u32,
-    ) -> Result<Vec<TurnRecord>, JournalError> {
-        self.read(|conn| {
-            rows::turns(
-                conn,
-                "WHERE p.anchor = ?1 ORDER BY p.turn DESC LIMIT ?2",
-                (anchor, limit),
-            )
-        })
-    }
-
-    /// Turns whose request has this digest, received at or after `since_ms`, newest first.
-    /// [`Journal::summaries_by_request`] reads less.
-    pub fn turns_by_request(
-        &self,
-        request_digest: &str,
-        since_ms: i64,
-    ) -> Result<Vec<TurnRecord>, JournalError> {
-        self.read(|conn| {
-            rows::turns(
-                conn,
-                "WHERE r.digest = ?1 AND t.received_ms >= ?2 ORDER BY t.id DESC",
-                (request_digest, since_ms),
-            )
-        })
+        let clause = "WHERE t.session = ?1 ORDER BY t.seq";
+        self.read(|conn| rows::turns(conn, clause, [session.as_str()]))
     }
 
     /// Turns of one API key (`None`: turns without a key) whose request has this digest, received at or after
@@ -112,13 +53,8 @@ impl Journal {
         since_ms: i64,
         limit: u32,
     ) -> Result<Vec<TurnSummary>, JournalError> {
-        self.read(|conn| {
-            rows::turn_summaries(
-                conn,
-                "WHERE r.digest = ?1 AND t.key IS ?2 AND t.received_ms >= ?3 ORDER BY t.id DESC LIMIT ?4",
-                (request_digest, key, since_ms, limit),
-            )
-        })
+        let clause = "WHERE r.digest = ?1 AND t.key IS ?2 AND t.received_ms >= ?3 ORDER BY t.id DESC LIMIT ?4";
+        self.read(|conn| rows::turn_summaries(conn, clause, (request_digest, key, since_ms, limit)))
     }
 
     /// The last turns of a session, newest first.
@@ -127,30 +63,19 @@ impl Journal {
         session: &SessionId,
         limit: u32,
     ) -> Result<Vec<TurnSummary>, JournalError> {
-        self.read(|conn| {
-            let clause = "WHERE t.session = ?1 ORDER BY t.seq DESC LIMIT ?2";
-            rows::turn_summaries(conn, clause, (session.as_str(), limit))
-        })
+        let clause = "WHERE t.session = ?1 ORDER BY t.seq DESC LIMIT ?2";
+        self.read(|conn| rows::turn_summaries(conn, clause, (session.as_str(), limit)))
     }
 
     /// Turns whose parent is this turn, newest first.
     pub fn children(&self, turn: TurnId, limit: u32) -> Result<Vec<TurnSummary>, JournalError> {
-        self.read(|conn| {
-            rows::turn_summaries(
-                conn,
-                "WHERE t.parent = ?1 ORDER BY t.id DESC LIMIT ?2",
-                (turn.0, limit),
-            )
-        })
+        let clause = "WHERE t.parent = ?1 ORDER BY t.id DESC LIMIT ?2";
+        self.read(|conn| rows::turn_summaries(conn, clause, (turn.0, limit)))
     }
 
     /// One session.
     pub fn session(&self, session: &SessionId) -> Result<Option<SessionRecord>, JournalError> {
-        self.read(|conn| {
-            Ok(rows::sessions(conn, "WHERE s.id = ?1", [session.as_str()])?
-                .into_iter()
-                .next())
-        })
+        self.read(|conn| Ok(rows::sessions(conn, "WHERE s.id = ?1", [session.as_str()])?.pop()))
     }
 
     /// The session of an API key (`None`: callers without a key) with this name, or else with this id. The same name
@@ -172,13 +97,8 @@ impl Journal {
 
     /// Sessions with this id, or with this name under any API key; the one with the id first, then ordered by id.
     pub fn find_sessions_by_name(&self, name: &str) -> Result<Vec<SessionRecord>, JournalError> {
-        self.read(|conn| {
-            rows::sessions(
-                conn,
-                "WHERE s.id = ?1 OR s.name = ?1 ORDER BY s.id <> ?1, s.id",
-                [name],
-            )
-        })
+        let clause = "WHERE s.id = ?1 OR s.name = ?1 ORDER BY s.id <> ?1, s.id";
+        self.read(|conn| rows::sessions(conn, clause, [name]))
     }
 
     /// The name of a session; `None` if it does not exist or was deleted.
@@ -248,11 +168,7 @@ impl Journal {
 
     /// One sample, or `None` if it does not exist or was deleted.
     pub fn sample(&self, sample: SampleId) -> Result<Option<SampleRecord>, JournalError> {
-        self.read(|conn| {
-            Ok(rows::samples(conn, "WHERE s.id = ?1", [sample.0])?
-                .into_iter()
-                .next())
-        })
+        self.read(|conn| Ok(rows::samples(conn, "WHERE s.id = ?1", [sample.0])?.pop()))
     }
 
     /// The samples that a step trained or dropped, oldest first, without those of deleted sessions.
@@ -275,7 +191,7 @@ impl Journal {
 
     /// One step.
     pub fn step(&self, step: StepId) -> Result<Option<StepRecord>, JournalError> {
-        self.read(|conn| Ok(steps(conn, "WHERE id = ?1", step.0)?.into_iter().next()))
+        self.read(|conn| Ok(steps(conn, "WHERE id = ?1", step.0)?.pop()))
     }
 
     /// Row counts by state, from one snapshot.

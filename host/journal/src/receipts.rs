@@ -16,8 +16,8 @@ impl Journal {
         self.read(|conn| {
             let mut statement =
                 conn.prepare_cached("SELECT body FROM receipts WHERE turn = ?1 ORDER BY id")?;
-            let bodies = statement.query_map([turn.0], |row| row.get::<_, Json>(0))?;
-            let bodies: Vec<Json> = bodies.collect::<Result<_, _>>()?;
+            let bodies = statement.query_map([turn.0], |row| row.get(0))?;
+            let bodies: Vec<Json<Value>> = bodies.collect::<Result<_, _>>()?;
             Ok(bodies.into_iter().map(|Json(body)| body).collect())
         })
     }

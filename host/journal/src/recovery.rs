@@ -150,7 +150,7 @@ fn copy_rows(
             });
             tx.execute(
                 "UPDATE tally SET commits = ?1",
-                [i64::try_from(before).unwrap_or(i64::MAX)],
+                [i64::try_from(before).expect("SQLite counts rows in an i64")],
             )?;
         }
         tx.commit()?;

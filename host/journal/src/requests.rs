@@ -1,14 +1,15 @@
 //! Inserts for one request: its session, the next states that it carries, its new turns.
 
+use clawhost_chat::Message;
 use rusqlite::{OptionalExtension, Transaction};
-use serde_json::{Map, Value, json};
 
 use crate::choice_groups;
 use crate::codec::{Json, encode_json, encode_u32s, encode_u64, finite};
 use crate::error::DbError;
 use crate::ids::{SessionId, TurnId};
 use crate::records::{
-    JudgingState, NewRequest, NewTurn, NextState, SessionUpsert, TurnKind, TurnState,
+    Fork, JudgingState, MatchRecord, NewRequest, NewTurn, NextState, SessionUpsert, TurnKind,
+    TurnState,
 };
 use crate::turn_lookup::insert_histories;
 use crate::turns::{require_turn, update_readiness};
@@ -78,6 +79,7 @@ pub(crate) fn record_next_state(
     next: &NextState,
 ) -> Result<NextStateInsert, DbError> {
     require_turn(tx, next.turn)?;
+    let messages = encode_json(&next.messages)?;
     let new = tx
         .prepare_cached(
             "INSERT INTO next_states (turn, ms, messages, source) VALUES (?1, ?2, ?3, ?4)
@@ -86,14 +88,14 @@ pub(crate) fn record_next_state(
         .execute((
             next.turn.0,
             next.ms,
-            encode_json(&next.messages)?,
+            &messages,
             next.source.map(|source| source.0),
         ))?;
     if new == 0 {
         let Json(kept) = tx
             .prepare_cached("SELECT messages FROM next_states WHERE turn = ?1")?
-            .query_row([next.turn.0], |row| row.get(0))?;
-        return Ok(if kept == next.messages {
+            .query_row([next.turn.0], |row| row.get::<_, Json<Vec<Message>>>(0))?;
+        return Ok(if encode_json(&kept)? == messages {
             NextStateInsert::Recorded
         } else {
             NextStateInsert::Conflict
@@ -118,37 +120,23 @@ pub(crate) fn set_next_state_source(
 
 /// Records a fork that has no turns of its own in `matched` of the turn that it forks from.
 pub(crate) fn record_fork(tx: &Transaction<'_>, fork: &NextState) -> Result<(), DbError> {
-    let Json(matched) = tx
+    let Json(mut matched) = tx
         .prepare_cached("SELECT matched FROM turns WHERE id = ?1")?
-        .query_row([fork.turn.0], |row| row.get(0))?;
-    let mut matched = as_object(matched);
-    let fork_entry = json!({ "ms": fork.ms, "messages": fork.messages });
-    match matched.get_mut("forks").and_then(Value::as_array_mut) {
-        Some(forks) => forks.push(fork_entry),
-        None => {
-            matched.insert("forks".to_owned(), json!([fork_entry]));
-        }
-    }
-    let text =
-        serde_json::to_string(&matched).map_err(|error| DbError::invalid(error.to_string()))?;
+        .query_row([fork.turn.0], |row| row.get::<_, Json<MatchRecord>>(0))?;
+    matched.forks.push(Fork {
+        ms: fork.ms,
+        messages: fork.messages.clone(),
+    });
     tx.prepare_cached("UPDATE turns SET matched = ?2 WHERE id = ?1")?
-        .execute((fork.turn.0, text))?;
+        .execute((fork.turn.0, encode_json(&matched)?))?;
     Ok(())
-}
-
-fn as_object(matched: Value) -> Map<String, Value> {
-    match matched {
-        Value::Object(fields) => fields,
-        Value::Null => Map::new(),
-        other => Map::from_iter([("matched".to_owned(), other)]),
-    }
 }
 
 pub(crate) fn insert_turns(
     tx: &Transaction<'_>,
     session: &SessionId,
     turns: &[NewTurn],
-    fork_of: &[i64],
+    fork_of: &[TurnId],
 ) -> Result<Vec<TurnId>, DbError> {
     let first: u32 = tx
         .prepare_cached("SELECT COALESCE(MAX(seq) + 1, 0) FROM turns WHERE session = ?1")?
@@ -196,21 +184,10 @@ fn insert_request(
             &turn.request_digest,
             encode_json(&turn.messages)?,
             encode_json(&turn.tools)?,
-            encode_template(&turn.template)?,
+            encode_json(&turn.template)?,
             encode_u32s(&turn.prompt_ids),
         ))?;
     Ok(id)
-}
-
-/// Template variables must be a JSON object; `null` means none.
-fn encode_template(template: &Value) -> Result<String, DbError> {
-    match template {
-        Value::Null => Ok("{}".to_owned()),
-        Value::Object(_) => encode_json(template),
-        other => Err(DbError::invalid(format!(
-            "the chat template variables are {other}: expected a JSON object"
-        ))),
-    }
 }
 
 fn insert_turn(
@@ -219,14 +196,12 @@ fn insert_turn(
     seq: u32,
     request: i64,
     turn: &NewTurn,
-    fork_of: &[i64],
+    fork_of: &[TurnId],
 ) -> Result<TurnId, DbError> {
-    let mut matched = turn.matched.clone();
-    if !fork_of.is_empty() {
-        let mut fields = as_object(matched);
-        fields.insert("fork_of".to_owned(), json!(fork_of));
-        matched = Value::Object(fields);
-    }
+    let matched = MatchRecord {
+        fork_of: fork_of.to_vec(),
+        ..turn.matched.clone()
+    };
     let id = tx
         .prepare_cached(
             "INSERT INTO turns (session, seq, request, response_id, choice, grp, kind, parent,
@@ -245,7 +220,7 @@ fn insert_turn(
             turn.parent.map(|parent| parent.0),
             turn.received_ms,
             turn.key,
-            finite(turn.temperature, "the temperature")?,
+            finite(turn.sampling.params.full_temperature(), "the temperature")?,
             encode_u64(turn.adapter_version, "adapter version")?,
             turn.adapter_digest,
             turn.model,

@@ -2,7 +2,7 @@
 
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension, Params, Row};
-use serde_json::Value;
+use serde::de::DeserializeOwned;
 
 use crate::codec::{Float, Floats, Ids, Json, Unsigned};
 use crate::error::DbError;
@@ -138,12 +138,8 @@ pub(crate) fn verdicts(
     clause: &str,
     params: impl Params,
 ) -> Result<Vec<VerdictRecord>, DbError> {
-    query_records(
-        conn,
-        &format!("SELECT * FROM verdicts {clause}"),
-        params,
-        verdict,
-    )
+    let sql = format!("SELECT * FROM verdicts {clause}");
+    query_records(conn, &sql, params, verdict)
 }
 
 /// Loads sessions by a clause over `s`.
@@ -167,12 +163,8 @@ pub(crate) fn session_name(
 
 /// Loads adapters by a clause.
 pub(crate) fn adapters(conn: &Connection, clause: &str) -> Result<Vec<AdapterRow>, DbError> {
-    query_records(
-        conn,
-        &format!("SELECT * FROM adapters {clause}"),
-        [],
-        adapter,
-    )
+    let sql = format!("SELECT * FROM adapters {clause}");
+    query_records(conn, &sql, [], adapter)
 }
 
 /// Visits steps by a clause, each with its samples and its adapter.
@@ -212,7 +204,7 @@ fn column_as<W: FromSql, T>(
     row.get::<_, W>(column).map(open)
 }
 
-fn json(row: &Row<'_>, column: &str) -> rusqlite::Result<Value> {
+fn json<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
     column_as(row, column, |Json(value)| value)
 }
 
@@ -222,9 +214,7 @@ fn floats(row: &Row<'_>, column: &str) -> rusqlite::Result<Vec<f32>> {
 
 /// A nullable f32 column.
 fn single(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<f32>> {
-    Ok(row
-        .get::<_, Option<Float>>(column)?
-        .map(|Float(number)| number))
+    column_as(row, column, |number: Option<Float>| Some(number?.0))
 }
 
 fn ids(row: &Row<'_>, column: &str) -> rusqlite::Result<Vec<u32>> {
@@ -233,8 +223,9 @@ fn ids(row: &Row<'_>, column: &str) -> rusqlite::Result<Vec<u32>> {
 
 /// Positions of forced tokens; NULL means none.
 fn forced(row: &Row<'_>) -> rusqlite::Result<Vec<u32>> {
-    let places: Option<Ids> = row.get("forced")?;
-    Ok(places.map(|Ids(places)| places).unwrap_or_default())
+    column_as(row, "forced", |places: Option<Ids>| {
+        places.map_or_else(Vec::new, |Ids(places)| places)
+    })
 }
 
 fn turn(row: &Row<'_>) -> rusqlite::Result<TurnRecord> {
@@ -263,9 +254,9 @@ fn turn(row: &Row<'_>) -> rusqlite::Result<TurnRecord> {
         matched: json(row, "matched")?,
         state: row.get("state")?,
         completion: replied.map(|ms| completion(row, ms)).transpose()?,
-        next_state: row
-            .get::<_, Option<Json>>("next_messages")?
-            .map(|Json(value)| value),
+        next_state: column_as(row, "next_messages", |value: Option<Json<_>>| {
+            Some(value?.0)
+        })?,
         next_ms: row.get("next_ms")?,
         next_source: row.get::<_, Option<i64>>("next_source")?.map(TurnId),
         retractions: Vec::new(),
@@ -363,8 +354,6 @@ pub(crate) fn verdict(row: &Row<'_>) -> rusqlite::Result<VerdictRecord> {
         },
     };
     Ok(VerdictRecord {
-        id: row.get("id")?,
-        turn: TurnId(row.get("turn")?),
         source: row.get("source")?,
         digest: row.get("digest")?,
         outcome,
@@ -427,10 +416,8 @@ fn add_outcome(conn: &Connection, step: &mut StepRecord) -> Result<(), DbError> 
         let id = SampleId(row.get("id")?);
         match row.get::<_, Option<Float>>("advantage")? {
             Some(Float(advantage)) => step.trained.push((id, advantage)),
-            None => step.dropped.push((
-                id,
-                row.get::<_, Option<String>>("reason")?.unwrap_or_default(),
-            )),
+            // A dropped sample always has a reason.
+            None => step.dropped.push((id, row.get("reason")?)),
         }
     }
     let mut statement =

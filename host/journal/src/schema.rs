@@ -60,7 +60,7 @@ pub(crate) fn known() -> u32 {
 }
 
 fn count(migrations: &[&str]) -> u32 {
-    u32::try_from(migrations.len()).unwrap_or(u32::MAX)
+    u32::try_from(migrations.len()).expect("there are few migrations")
 }
 
 /// Migrates the database to the newest schema, or returns an error if it is newer or not a journal.

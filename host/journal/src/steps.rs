@@ -159,8 +159,8 @@ impl Journal {
                     step.outcome,
                     step.reason.as_deref(),
                     encode_json(&step.metrics)?,
-                    i64::try_from(step.trained.len()).unwrap_or(i64::MAX),
-                    i64::try_from(step.dropped.len()).unwrap_or(i64::MAX),
+                    i64::try_from(step.trained.len()).expect("a length fits in an i64"),
+                    i64::try_from(step.dropped.len()).expect("a length fits in an i64"),
                 ))?;
             let id = StepId(id);
             for (sample, advantage) in &step.trained {
@@ -197,11 +197,7 @@ impl Journal {
     /// # Errors
     /// Database errors.
     pub fn active_adapter(&self) -> Result<Option<AdapterRow>, JournalError> {
-        self.read(|conn| {
-            Ok(rows::adapters(conn, "WHERE state = 'active'")?
-                .into_iter()
-                .next())
-        })
+        self.read(|conn| Ok(rows::adapters(conn, "WHERE state = 'active'")?.pop()))
     }
 
     /// All adapters, oldest first.

@@ -77,7 +77,8 @@ fn unanswered_first(
     read: impl Fn(&Connection, &str, u32) -> Result<Vec<TurnSummary>, DbError>,
 ) -> Result<Vec<TurnSummary>, DbError> {
     let mut found = read(conn, &turn_clause(source, "NOT EXISTS"), limit)?;
-    let left = limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
+    let left = limit
+        .saturating_sub(u32::try_from(found.len()).expect("at most the limit, a u32, was read"));
     if left > 0 {
         found.extend(read(conn, &turn_clause(source, "EXISTS"), left)?);
     }

@@ -30,8 +30,8 @@ impl Journal {
     /// A next state makes its turn a main turn, and ready for judging if its reply is complete, even if the session
     /// has ended in the meantime; an aborted or failed turn keeps the next state but is never judged. A turn has one
     /// next state: the first stays, and the same one again changes nothing. A different one is a fork of the
-    /// conversation. It is recorded in `matched` of the turns of this request as `"fork_of": [turn, …]`, or, if the
-    /// request has no turns, in `matched` of the earlier turn as `"forks": [{"ms", "messages"}, …]`. To replace a next
+    /// conversation. It is recorded in [`crate::MatchRecord::fork_of`] of the turns of this request, or, if the request
+    /// has no turns, in [`crate::MatchRecord::forks`] of the earlier turn. To replace a next
     /// state, retract the first one in the same [`NewRequest`].
     ///
     /// # Errors
@@ -57,13 +57,13 @@ impl Journal {
                 }
                 return Ok(Vec::new());
             }
-            let fork_of: Vec<i64> = forks.iter().map(|fork| fork.turn.0).collect();
+            let fork_of: Vec<TurnId> = forks.iter().map(|fork| fork.turn).collect();
             let turns = insert_turns(tx, &arrival.session.id, &arrival.turns, &fork_of)?;
             let brought = arrival
                 .next_state_of
                 .iter()
                 .filter(|next| next.source.is_none());
-            for next in brought.filter(|next| !fork_of.contains(&next.turn.0)) {
+            for next in brought.filter(|next| !fork_of.contains(&next.turn)) {
                 set_next_state_source(tx, next.turn, turns.first().copied())?;
             }
             Ok(turns)
@@ -166,7 +166,7 @@ impl Journal {
                 [SERVER_STOPPED],
             )?;
             choice_groups::close_all_incomplete_groups(tx)?;
-            Ok(u64::try_from(cut).unwrap_or(u64::MAX))
+            Ok(u64::try_from(cut).expect("a number of rows fits in a u64"))
         })
     }
 

@@ -1,18 +1,21 @@
 //! Calls one component the configured number of times, with retries, and tracks its faults.
 
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
 
-use clawhost_journal::{NewVerdict, VerdictOutcome, now_ms};
+use clawhost_config::Limits;
+use clawhost_journal::{PluginMetrics, VerdictOutcome, VerdictRecord, VoteRecord, now_ms};
 use clawhost_plugins::{CallContext, CallResult, Fault, Metric, Verdict};
+use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
 use crate::health::{ABSTAINED, counts_as_failure, fault_reason, is_transient};
 use crate::judge::{CallFuture, Component, seed};
 use crate::judgement::{Deferral, JudgeError, JudgePanel, StopError};
-use crate::options::FaultPolicy;
 use crate::slots::{JudgeSlot, SlotList};
 use crate::votes::combine_votes;
+use clawhost_config::FaultPolicy;
 
 /// What a component call is about: one turn, or all choices of a request.
 pub(crate) struct CallTarget {
@@ -64,7 +67,7 @@ impl JudgePanel {
         }
         if let Some(faults) = slot
             .health
-            .quarantine_failures(options.on_fault, options.quarantine_after)
+            .quarantine_failures(options.fault_policy, options.quarantine_after_faults)
         {
             let detail = format!(
                 "quarantined after {faults} consecutive faults, until the plugin is replaced or the server restarts"
@@ -77,8 +80,8 @@ impl JudgePanel {
             fault: None,
             receipts: Vec::new(),
         };
-        for _ in 0..options.attempts {
-            let mut wait = Duration::from_millis(options.retry_wait_ms);
+        for _ in 0..options.calls_per_judge {
+            let mut wait = options.retry_backoff;
             let mut tries = 0;
             let outcome = loop {
                 let context = CallContext {
@@ -86,20 +89,29 @@ impl JudgePanel {
                     sample_id: target.sample_id.clone(),
                     attempt: calls,
                     seed: seed(options.seed, target.seed_index),
-                    settings: options.settings_for(slot.component.name()),
-                    limits: options.limits.clone(),
+                    settings: self.plugins.settings(slot.component.name()),
+                    limits: self
+                        .plugins
+                        .limits(slot.component.name(), &Limits::default()),
                 };
                 calls += 1;
-                let called = call(context).await;
-                attempts.receipts.push(json!(called.receipt));
-                match called.outcome {
-                    Err(fault) if is_transient(&fault) && tries < options.retries => {
+                // A panic fails this call and nothing else.
+                let called = AssertUnwindSafe(async { call(context).await });
+                let outcome = match called.catch_unwind().await {
+                    Ok(called) => {
+                        attempts.receipts.push(json!(called.receipt));
+                        called.outcome
+                    }
+                    Err(panic) => break Err(CallFailure::Panic(panic_message(&*panic))),
+                };
+                match outcome {
+                    Err(fault) if is_transient(&fault) && tries < options.max_retries => {
                         tries += 1;
                         self.status.update(|s| s.retries += 1);
                         tokio::time::sleep(wait).await;
                         wait *= 2;
                     }
-                    outcome => break outcome,
+                    outcome => break outcome.map_err(CallFailure::Fault),
                 }
             };
             match outcome {
@@ -107,13 +119,24 @@ impl JudgePanel {
                     slot.health.record_success();
                     attempts.results.push(Some(result));
                 }
-                Err(fault) if target.may_defer && fault.is_host_condition() => {
+                Err(CallFailure::Panic(message)) => {
+                    let name = slot.component.name();
+                    tracing::error!(
+                        plugin = name,
+                        target = target.label,
+                        message,
+                        "a plugin call panicked"
+                    );
+                    attempts.results.push(None);
+                    attempts.fault = Some(("panic".to_owned(), message));
+                }
+                Err(CallFailure::Fault(fault)) if target.may_defer && fault.is_host_condition() => {
                     return Err(JudgeError::Deferred(Deferral {
                         reason: format!("{}: {fault}", slot.component.name()),
                         receipts: attempts.receipts,
                     }));
                 }
-                Err(fault) => {
+                Err(CallFailure::Fault(fault)) => {
                     self.record_fault(slots, slot, target, &fault)?;
                     attempts.results.push(None);
                     attempts.fault = Some((fault_reason(&fault), describe_fault(&fault)));
@@ -140,11 +163,11 @@ impl JudgePanel {
             return Ok(());
         }
         let faults = slot.health.record_failure();
-        match self.options.on_fault {
+        match self.options.fault_policy {
             FaultPolicy::Skip => {}
             FaultPolicy::Quarantine => {
                 // A component that was replaced in the meantime is not called again anyway.
-                if faults == self.options.quarantine_after && slots.contains(slot) {
+                if faults == self.options.quarantine_after_faults && slots.contains(slot) {
                     tracing::warn!(plugin = name, faults, %fault, "plugin is quarantined and no longer called");
                     self.status.update(|s| s.quarantined.push(name.to_owned()));
                 }
@@ -159,6 +182,19 @@ impl JudgePanel {
         }
         Ok(())
     }
+}
+
+/// Why a call has no result.
+enum CallFailure {
+    Fault(Fault),
+    /// The host panicked, with this message.
+    Panic(String),
+}
+
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("no message").to_owned()
 }
 
 /// How to read a reward of 0 without votes.
@@ -185,7 +221,7 @@ pub(crate) fn combine_attempts(
     verdicts: &[Option<Verdict>],
     fault: Option<(String, String)>,
     zero_reward: ZeroReward,
-) -> NewVerdict {
+) -> VerdictRecord {
     let counts = |verdict: &&Verdict| !zero_reward.is_abstention(verdict);
     let votes: Vec<Option<f32>> = verdicts
         .iter()
@@ -199,11 +235,9 @@ pub(crate) fn combine_attempts(
     let chosen = counted
         .find(|verdict| Some(verdict.reward) == reward)
         .or(present.first().copied());
+    let rationale = chosen.map_or_else(String::new, |verdict| verdict.rationale.clone());
     let (outcome, rationale) = match (reward, fault) {
-        (Some(reward), _) => (
-            VerdictOutcome::Verdict { reward, accept },
-            chosen.map(|v| v.rationale.clone()).unwrap_or_default(),
-        ),
+        (Some(reward), _) => (VerdictOutcome::Verdict { reward, accept }, rationale),
         (None, Some((reason, detail))) => (VerdictOutcome::None { reason }, detail),
         (None, None) => (
             VerdictOutcome::None {
@@ -213,16 +247,18 @@ pub(crate) fn combine_attempts(
                     ABSTAINED.to_owned()
                 },
             },
-            chosen.map(|v| v.rationale.clone()).unwrap_or_default(),
+            rationale,
         ),
     };
-    NewVerdict {
+    VerdictRecord {
         source: source_name(component),
         digest: Some(component.digest().to_owned()),
         outcome,
-        votes: votes_json(verdicts),
+        votes: vote_records(verdicts),
         rationale,
-        metrics: chosen.map_or_else(|| json!({}), |verdict| metrics_json(&verdict.metrics)),
+        metrics: chosen.map_or_else(PluginMetrics::new, |verdict| {
+            metrics_by_name(&verdict.metrics)
+        }),
         ms: now_ms(),
     }
 }
@@ -232,28 +268,36 @@ pub(crate) fn source_name(component: &(impl Component + ?Sized)) -> String {
     format!("plugin:{}", component.name())
 }
 
-pub(crate) fn metrics_json(metrics: &[Metric]) -> Value {
+pub(crate) fn metrics_by_name(metrics: &[Metric]) -> PluginMetrics {
     metrics
         .iter()
-        .map(|metric| (metric.name.clone(), json!(metric.value)))
-        .collect::<serde_json::Map<_, _>>()
-        .into()
+        .map(|metric| (metric.name.clone(), metric.value))
+        .collect()
 }
 
-/// The votes behind a verdict: the judge's own votes for a single attempt, else one entry per attempt, null where an
+/// The votes behind a verdict: the judge's own votes for a single attempt, else one entry per attempt, `None` where an
 /// attempt produced no verdict.
-fn votes_json(verdicts: &[Option<Verdict>]) -> Value {
+fn vote_records(verdicts: &[Option<Verdict>]) -> Vec<Option<VoteRecord>> {
+    let own = |verdict: &Verdict| -> Vec<VoteRecord> {
+        let votes = verdict.votes.iter();
+        votes
+            .map(|vote| VoteRecord {
+                score: vote.score,
+                rationale: vote.rationale.clone(),
+                votes: None,
+            })
+            .collect()
+    };
     match verdicts {
-        [Some(only)] => json!(only.votes),
+        [Some(only)] => own(only).into_iter().map(Some).collect(),
         several => several
             .iter()
-            .map(|verdict| match verdict {
-                Some(verdict) => json!({
-                    "score": verdict.reward,
-                    "rationale": verdict.rationale,
-                    "votes": verdict.votes,
-                }),
-                None => Value::Null,
+            .map(|verdict| {
+                verdict.as_ref().map(|verdict| VoteRecord {
+                    score: verdict.reward,
+                    rationale: verdict.rationale.clone(),
+                    votes: Some(own(verdict)),
+                })
             })
             .collect(),
     }

@@ -6,8 +6,9 @@ use clawhost_journal::{
 
 use crate::evidence::last_user_score;
 use crate::judgement::USER;
-use crate::options::JudgingOptions;
-use crate::votes::CombineRule;
+use crate::votes::CombineVerdicts;
+use clawhost_config::CombineRule;
+use clawhost_config::JudgingOptions;
 
 /// A turn with its history, samples, hints and earlier verdicts.
 pub(crate) struct TurnContext {
@@ -38,7 +39,12 @@ impl TurnContext {
         turn: TurnRecord,
         options: &JudgingOptions,
     ) -> Result<Self, JournalError> {
-        Self::with_history(journal, turn, options.history_turns, options.combine)
+        Self::with_history(
+            journal,
+            turn,
+            options.max_history_turns,
+            options.aggregation,
+        )
     }
 
     /// Loads the context without preceding turns.
@@ -47,7 +53,7 @@ impl TurnContext {
         turn: TurnRecord,
         options: &JudgingOptions,
     ) -> Result<Self, JournalError> {
-        Self::with_history(journal, turn, 0, options.combine)
+        Self::with_history(journal, turn, 0, options.aggregation)
     }
 
     fn with_history(

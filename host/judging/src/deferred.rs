@@ -4,13 +4,14 @@
 //! here until the judgement is recorded.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use clawhost_config::JudgingOptions;
 use clawhost_journal::TurnId;
 use tokio::time::Instant;
 
 use crate::job::{JudgeJob, PreviousAttempts};
 use crate::judgement::Deferral;
-use crate::options::JudgingOptions;
 
 /// A job that has ended.
 #[derive(Debug)]
@@ -45,7 +46,7 @@ impl DeferredQueue {
         };
         let deferrals = finished.deferrals + 1;
         let job = DeferredJob {
-            due: Instant::now() + options.defer_wait(deferrals),
+            due: Instant::now() + deferral_wait(options, deferrals),
             previous: PreviousAttempts {
                 deferrals,
                 receipts: deferral.receipts,
@@ -86,4 +87,16 @@ impl DeferredQueue {
         self.jobs
             .retain(|turn, job| job.due > now || ready.contains(turn));
     }
+}
+
+/// The longest wait before a deferred judgement is retried.
+const LONGEST_WAIT: Duration = Duration::from_secs(600);
+
+/// The wait after this many deferrals.
+pub(crate) fn deferral_wait(options: &JudgingOptions, deferrals: u32) -> Duration {
+    let doubled = 2_u32.saturating_pow(deferrals.saturating_sub(1));
+    options
+        .deferral_backoff
+        .saturating_mul(doubled)
+        .min(LONGEST_WAIT)
 }

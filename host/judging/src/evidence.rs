@@ -1,8 +1,7 @@
 //! The evidence for judging a turn: its next state and the user's feedback.
 
 use clawhost_journal::{Feedback, TurnRecord};
-use clawhost_plugins::{Message, MessageError, Role};
-use serde_json::Value;
+use clawhost_plugins::{Message, Role};
 
 /// The evidence that no earlier judgement has used, and the user's score if there is one.
 pub(crate) struct Evidence<'a> {
@@ -20,17 +19,13 @@ pub(crate) struct Evidence<'a> {
 
 impl<'a> Evidence<'a> {
     /// Collects the evidence of a turn.
-    ///
-    /// # Errors
-    /// When the next state is not a list of chat messages.
-    pub(crate) fn from_turn(turn: &'a TurnRecord) -> Result<Self, MessageError> {
-        let seen = usize::try_from(turn.feedback_judged).unwrap_or(usize::MAX);
-        let new = turn.feedback.get(seen..).unwrap_or_default();
+    pub(crate) fn from_turn(turn: &'a TurnRecord) -> Self {
+        // At most all feedback is judged.
+        let new = &turn.feedback[turn.feedback_judged as usize..];
         let new_text = new.iter().any(|feedback| feedback.text.is_some());
         let new_next_state = turn.next_state.is_some() && !turn.next_judged;
         let messages = if new_next_state || new_text {
-            let mut messages =
-                Message::list_from_openai(turn.next_state.as_ref().unwrap_or(&Value::Null))?;
+            let mut messages = Message::from_chat(turn.next_state.as_deref().unwrap_or_default());
             messages.extend(
                 turn.feedback
                     .iter()
@@ -41,13 +36,13 @@ impl<'a> Evidence<'a> {
         } else {
             Vec::new()
         };
-        Ok(Self {
+        Self {
             new_scores: new.iter().filter_map(|f| Some((f, score(f)?))).collect(),
             user_score: last_user_score(turn),
             new_next_state,
             new_text,
             messages,
-        })
+        }
     }
 
     /// Whether the single-turn judges must be called. They always see a new next state, unless the turn was judged
@@ -78,7 +73,6 @@ mod tests {
     use super::*;
     use crate::tests::turn;
     use clawhost_journal::TurnId;
-    use serde_json::json;
 
     fn feedback(score: Option<f32>, text: Option<&str>) -> Feedback {
         Feedback {
@@ -96,7 +90,7 @@ mod tests {
             feedback(Some(1.0), Some("good")),
             feedback(Some(-1.0), None),
         ];
-        let evidence = Evidence::from_turn(&record).unwrap();
+        let evidence = Evidence::from_turn(&record);
         assert_eq!(evidence.user_score, Some(-1.0));
         assert_eq!(evidence.new_scores.len(), 2);
         assert!(!evidence.needs_judges(false));
@@ -106,10 +100,10 @@ mod tests {
     #[test]
     fn feedback_text_is_appended_to_the_next_state() {
         let mut record = turn(1);
-        record.next_state = Some(json!([{"role": "user", "content": "next question"}]));
+        record.next_state = Some(vec![clawhost_chat::Message::user("next question")]);
         record.next_judged = true;
         record.feedback = vec![feedback(None, Some("too long"))];
-        let evidence = Evidence::from_turn(&record).unwrap();
+        let evidence = Evidence::from_turn(&record);
         let seen: Vec<String> = evidence
             .messages
             .iter()
@@ -117,25 +111,25 @@ mod tests {
             .collect();
         assert_eq!(seen, ["next question", "too long"]);
         record.feedback_judged = 1;
-        assert!(!Evidence::from_turn(&record).unwrap().has_new_followup());
+        assert!(!Evidence::from_turn(&record).has_new_followup());
     }
 
     #[test]
     fn the_next_state_of_a_grouped_choice_goes_to_extractors_only() {
         let mut record = turn(1);
-        record.next_state = Some(json!([{"role": "user", "content": "next question"}]));
-        let evidence = Evidence::from_turn(&record).unwrap();
+        record.next_state = Some(vec![clawhost_chat::Message::user("next question")]);
+        let evidence = Evidence::from_turn(&record);
         assert!(evidence.needs_judges(false) && !evidence.needs_judges(true));
         assert!(evidence.has_new_followup());
         record.feedback = vec![feedback(None, Some("too long"))];
-        assert!(Evidence::from_turn(&record).unwrap().needs_judges(true));
+        assert!(Evidence::from_turn(&record).needs_judges(true));
     }
 
     #[test]
     fn scores_out_of_range_are_ignored() {
         let mut record = turn(1);
         record.feedback = vec![feedback(Some(7.0), None), feedback(Some(f32::NAN), None)];
-        let evidence = Evidence::from_turn(&record).unwrap();
+        let evidence = Evidence::from_turn(&record);
         assert_eq!(evidence.user_score, None);
         assert!(evidence.new_scores.is_empty());
     }

@@ -14,8 +14,9 @@ use crate::calls::{CallTarget, ZeroReward, combine_attempts};
 use crate::context::TurnContext;
 use crate::evidence::Evidence;
 use crate::judgement::{JudgeError, JudgePanel, Judgement, last_reason};
-use crate::samples::{RewardSource, build_sample, training_reward};
+use crate::samples::{build_sample, training_reward};
 use crate::trajectory::build_trajectory;
+use crate::votes::{CombineVerdicts, CombinedVerdict};
 
 impl CallTarget {
     fn group(turns: &[TurnContext], may_defer: bool) -> Self {
@@ -41,16 +42,9 @@ impl<'a> Choice<'a> {
     fn new(panel: &JudgePanel, context: &'a TurnContext) -> Result<Self, &'static str> {
         let turn = &context.turn;
         let completion = turn.completion.as_ref().ok_or("no reply")?;
-        let evidence = Evidence::from_turn(turn).map_err(|error| {
-            tracing::warn!(turn = %turn.id, %error, "cannot parse the next state; the request is skipped");
-            "what followed cannot be read"
-        })?;
+        let evidence = Evidence::from_turn(turn);
         let messages = evidence.messages.clone();
-        let built = build_trajectory(turn, completion, &[], messages, &panel.options);
-        let (trajectory, index) = built.map_err(|error| {
-            tracing::warn!(turn = %turn.id, %error, "cannot parse the conversation; the request is skipped");
-            "the conversation cannot be read"
-        })?;
+        let (trajectory, index) = build_trajectory(turn, completion, &[], messages, &panel.options);
         Ok(Self {
             evidence,
             trajectory,
@@ -112,7 +106,7 @@ impl JudgePanel {
                 outcomes.push(verdict.outcome.clone());
                 judgement.verdicts.push(verdict);
             }
-            let decided = |outcomes: &Vec<_>| self.options.combine.is_decided(outcomes);
+            let decided = |outcomes: &Vec<_>| self.options.aggregation.is_decided(outcomes);
             if outcomes.iter().all(decided) {
                 break;
             }
@@ -124,7 +118,7 @@ impl JudgePanel {
             .zip(&mut judgements)
             .zip(&outcomes)
         {
-            let combined = self.options.combine.apply(outcomes);
+            let combined = self.options.aggregation.apply(outcomes);
             judgement.combined = Some(combined);
             if choice.evidence.has_new_followup() && self.has_hint_extractors() {
                 let target = CallTarget::turn(context.turn.id, may_defer);
@@ -139,16 +133,14 @@ impl JudgePanel {
             let Some(completion) = &context.turn.completion else {
                 continue;
             };
-            let source = match choice.evidence.user_score {
-                Some(score) => RewardSource::User(score),
-                None => RewardSource::GroupJudges(combined),
-            };
+            let scored = choice.evidence.user_score.map(CombinedVerdict::of_user);
             let no_verdict = last_reason(outcomes).unwrap_or_else(|| "no judge".to_owned());
             let options = &self.options;
             match training_reward(
                 context,
                 completion,
-                source,
+                scored.unwrap_or(combined),
+                scored.is_none(),
                 &no_verdict,
                 &judgement.hints,
                 options,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use clawhost_plugins::{Fault, FaultKind, PluginErrorKind};
 
-use crate::options::FaultPolicy;
+use clawhost_config::FaultPolicy;
 
 /// The failure count of one judge since the start.
 #[derive(Debug, Default)]

@@ -4,11 +4,11 @@
 //! Every next state and every feedback text is shown to the extractors once. All hints are recorded; training decides
 //! which of them it distils from. An extractor has no influence on the reward.
 
-use clawhost_journal::{HintOutcome, HintPlacement, NewHint, now_ms};
+use clawhost_journal::{HintOutcome, HintPlacement, NewHint, PluginMetrics, now_ms};
 use clawhost_plugins::{Extraction, Placement, Trajectory};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::calls::{CallTarget, metrics_json, source_name};
+use crate::calls::{CallTarget, metrics_by_name, source_name};
 use crate::judge::Component;
 use crate::judgement::{JudgeError, JudgePanel};
 
@@ -69,7 +69,7 @@ fn new_hint(component: &(impl Component + ?Sized), extraction: Extraction) -> Ne
     };
     NewHint {
         outcome,
-        metrics: metrics_json(&extraction.metrics),
+        metrics: metrics_by_name(&extraction.metrics),
         ..no_hint(component, None)
     }
 }
@@ -82,7 +82,7 @@ fn no_hint(component: &(impl Component + ?Sized), fault: Option<(String, String)
         digest: component.digest().to_owned(),
         outcome: HintOutcome::None { reason },
         said,
-        metrics: json!({}),
+        metrics: PluginMetrics::new(),
         ms: now_ms(),
     }
 }

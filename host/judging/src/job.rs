@@ -1,11 +1,17 @@
-//! One judging job: a single turn or all choices of a request, read from the journal, judged and recorded.
+//! One judging job: a single turn or all choices of a request, read from the journal, judged and recorded. The journal
+//! is read and written off the async threads.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 use clawhost_journal::{
-    HintOutcome, Journal, JournalError, NewJudgement, TurnId, TurnRecord, VerdictOutcome,
+    EvidenceSnapshot, HintOutcome, Journal, JournalError, JudgementOutcome, NewJudgement, TurnId,
+    TurnRecord, VerdictOutcome, run_blocking,
 };
-
+use futures_util::FutureExt as _;
 use serde_json::Value;
 
+use crate::calls::panic_message;
 use crate::context::TurnContext;
 use crate::judgement::{Deferral, JudgeError, JudgePanel, Judgement, StopError};
 
@@ -40,10 +46,10 @@ impl JudgeJob {
     /// returns whether this is all of them.
     pub(crate) fn load_ready(
         journal: &Journal,
-        panel: &JudgePanel,
+        has_group_judges: bool,
         limit: u32,
     ) -> Result<(Vec<Self>, bool), JournalError> {
-        let (choices, turns) = if panel.slots.has_group_judges() {
+        let (choices, turns) = if has_group_judges {
             (
                 journal.ready_choice_groups(limit)?,
                 journal.ready_single_turns(limit)?,
@@ -68,17 +74,36 @@ impl JudgeJob {
         }
     }
 
-    /// Judges the turns and records the result.
+    /// The evidence of its turns.
+    fn evidence(&self) -> Vec<EvidenceSnapshot> {
+        match self {
+            Self::Turn(turn) => vec![EvidenceSnapshot::from(&**turn)],
+            Self::Group(turns) => turns.iter().map(EvidenceSnapshot::from).collect(),
+        }
+    }
+
+    /// Judges the turns and records the result. After a panic, the turns are recorded as skipped for that reason, so
+    /// that they neither wait for ever nor panic again.
     pub(crate) async fn run(
         self,
         journal: &Journal,
-        panel: &JudgePanel,
+        panel: &Arc<JudgePanel>,
         previous: PreviousAttempts,
     ) -> JobOutcome {
-        let ids = self.turns();
-        let recorded = match self {
-            Self::Turn(turn) => run_turn(journal, panel, *turn, previous).await,
-            Self::Group(turns) => run_group(journal, panel, turns, previous).await,
+        let (ids, evidence) = (self.turns(), self.evidence());
+        let work = async {
+            match self {
+                Self::Turn(turn) => run_turn(journal, panel, *turn, previous).await,
+                Self::Group(turns) => run_group(journal, panel, turns, previous).await,
+            }
+        };
+        let recorded = match AssertUnwindSafe(work).catch_unwind().await {
+            Ok(recorded) => recorded,
+            Err(panic) => {
+                let message = panic_message(&*panic);
+                tracing::error!(turns = ?ids, message, "judging panicked; its turns are skipped");
+                record_panic(journal, panel, evidence, &message).await
+            }
         };
         match recorded {
             Ok(()) => JobOutcome::Recorded,
@@ -118,50 +143,88 @@ impl From<JournalError> for JobError {
 
 async fn run_turn(
     journal: &Journal,
-    panel: &JudgePanel,
+    panel: &Arc<JudgePanel>,
     turn: TurnRecord,
     previous: PreviousAttempts,
 ) -> Result<(), JobError> {
-    let context = TurnContext::load(journal, turn, &panel.options)?;
-    let may_defer = previous.deferrals < panel.options.deferrals;
+    let (read, options) = (journal.clone(), panel.options.clone());
+    let context = run_blocking(move || TurnContext::load(&read, turn, &options)).await?;
+    let may_defer = previous.deferrals < panel.options.max_deferrals;
     let mut judgement = panel
         .judge_turn(&context, may_defer)
         .await
         .map_err(|error| error.with_earlier_receipts(previous.receipts.clone()))?;
     judgement.receipts.splice(..0, previous.receipts);
-    journal.commit(&judgement.to_record(&context.turn))?;
-    update_status(panel, std::slice::from_ref(&judgement));
-    Ok(())
+    let (journal, panel) = (journal.clone(), panel.clone());
+    run_blocking(move || {
+        journal.commit(&judgement.to_record(&context.turn))?;
+        update_status(&panel, std::slice::from_ref(&judgement));
+        Ok(())
+    })
+    .await
 }
 
 async fn run_group(
     journal: &Journal,
-    panel: &JudgePanel,
+    panel: &Arc<JudgePanel>,
     turns: Vec<TurnRecord>,
     previous: PreviousAttempts,
 ) -> Result<(), JobError> {
+    let (read, options) = (journal.clone(), panel.options.clone());
     // Earlier turns are part of the prompt that all choices share.
-    let contexts: Vec<TurnContext> = turns
-        .into_iter()
-        .map(|turn| TurnContext::load_without_history(journal, turn, &panel.options))
-        .collect::<Result<_, _>>()?;
-    let may_defer = previous.deferrals < panel.options.deferrals;
+    let load = move |turn| TurnContext::load_without_history(&read, turn, &options);
+    let contexts = run_blocking(move || turns.into_iter().map(load).collect::<Result<Vec<_>, _>>());
+    let contexts = contexts.await?;
+    let may_defer = previous.deferrals < panel.options.max_deferrals;
     let mut judgements = panel
         .judge_group(&contexts, may_defer)
         .await
         .map_err(|error| error.with_earlier_receipts(previous.receipts.clone()))?;
-    if let Some(first) = judgements.first_mut() {
-        first.receipts.splice(..0, previous.receipts);
-    }
-    let records: Vec<NewJudgement<'_>> = judgements
-        .iter()
-        .zip(&contexts)
-        .map(|(judgement, context)| judgement.to_record(&context.turn))
-        .collect();
-    journal.commit_choice_group(&records)?;
-    update_status(panel, &judgements);
-    panel.status.update(|s| s.together += 1);
-    Ok(())
+    let first = judgements.first_mut();
+    let first = first.expect("a group has at least two choices");
+    first.receipts.splice(..0, previous.receipts);
+    let (journal, panel) = (journal.clone(), panel.clone());
+    run_blocking(move || {
+        let records: Vec<NewJudgement<'_>> = judgements
+            .iter()
+            .zip(&contexts)
+            .map(|(judgement, context)| judgement.to_record(&context.turn))
+            .collect();
+        journal.commit_choice_group(&records)?;
+        update_status(&panel, &judgements);
+        panel.status.update(|s| s.together += 1);
+        Ok(())
+    })
+    .await
+}
+
+/// Records that judging panicked.
+async fn record_panic(
+    journal: &Journal,
+    panel: &Arc<JudgePanel>,
+    evidence: Vec<EvidenceSnapshot>,
+    message: &str,
+) -> Result<(), JobError> {
+    let reason = format!("judging panicked: {message}");
+    let (journal, panel) = (journal.clone(), panel.clone());
+    run_blocking(move || {
+        let record = |turn: &EvidenceSnapshot| NewJudgement {
+            turn: *turn,
+            verdicts: &[],
+            hints: &[],
+            receipts: &[],
+            outcome: JudgementOutcome::Skipped(&reason),
+        };
+        let records: Vec<NewJudgement<'_>> = evidence.iter().map(record).collect();
+        match records.as_slice() {
+            [turn] => drop(journal.commit(turn)?),
+            choices => drop(journal.commit_choice_group(choices)?),
+        }
+        let skipped: Vec<Judgement> = records.iter().map(|_| Judgement::skip(&reason)).collect();
+        update_status(&panel, &skipped);
+        Ok(())
+    })
+    .await
 }
 
 fn update_status(panel: &JudgePanel, judgements: &[Judgement]) {

@@ -6,21 +6,22 @@
 //! evidence and goes to the single-turn judges as for any turn. A user score always wins over the judges.
 
 use clawhost_journal::{
-    EvidenceSnapshot, JudgementOutcome, NewHint, NewJudgement, NewSample, NewVerdict, TurnId,
-    TurnRecord, VerdictOutcome,
+    EvidenceSnapshot, JudgementOutcome, NewHint, NewJudgement, NewSample, PluginMetrics, TurnId,
+    TurnRecord, VerdictOutcome, VerdictRecord,
 };
 use clawhost_plugins::Trajectory;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::calls::{CallTarget, ZeroReward, combine_attempts};
 use crate::context::TurnContext;
 use crate::evidence::Evidence;
-use crate::options::JudgingOptions;
-use crate::samples::{RewardSource, TRUNCATED, build_sample, training_reward};
+use crate::samples::{TRUNCATED, build_sample, training_reward};
 use crate::slots::JudgeSlots;
 use crate::status::JudgingStatus;
 use crate::trajectory::build_trajectory;
+use crate::votes::CombineVerdicts;
 use crate::votes::CombinedVerdict;
+use clawhost_config::{JudgingOptions, PluginsConfig};
 
 /// Source name of a verdict that the user gave.
 pub(crate) const USER: &str = "user";
@@ -29,13 +30,15 @@ pub(crate) const USER: &str = "user";
 pub(crate) struct JudgePanel {
     pub(crate) slots: JudgeSlots,
     pub(crate) options: JudgingOptions,
+    /// Settings and limits of the plugins.
+    pub(crate) plugins: PluginsConfig,
     pub(crate) status: JudgingStatus,
 }
 
 /// The result of judging one turn, ready to be recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Judgement {
-    pub(crate) verdicts: Vec<NewVerdict>,
+    pub(crate) verdicts: Vec<VerdictRecord>,
     /// The combined verdict of the judges; none when they were not called.
     pub(crate) combined: Option<CombinedVerdict>,
     pub(crate) sample: Option<NewSample>,
@@ -119,28 +122,15 @@ impl JudgePanel {
         let Some(completion) = &turn.completion else {
             return Ok(Judgement::skip("no reply"));
         };
-        let evidence = match Evidence::from_turn(turn) {
-            Ok(evidence) => evidence,
-            Err(error) => {
-                tracing::warn!(turn = %turn.id, %error, "cannot parse the next state; the turn is skipped");
-                return Ok(Judgement::skip("what followed cannot be read"));
-            }
-        };
+        let evidence = Evidence::from_turn(turn);
         let mut judgement = Judgement::from_user_scores(&evidence);
         let judges = evidence.needs_judges(context.group_outcomes.is_some());
         let extracts = evidence.has_new_followup() && self.has_hint_extractors();
         let mut no_verdict = "no judge".to_owned();
         if judges || extracts {
             let messages = evidence.messages.clone();
-            let built =
+            let (trajectory, index) =
                 build_trajectory(turn, completion, &context.earlier, messages, &self.options);
-            let (trajectory, index) = match built {
-                Ok(built) => built,
-                Err(error) => {
-                    tracing::warn!(turn = %turn.id, %error, "cannot parse the conversation; the turn is skipped");
-                    return Ok(Judgement::skip("the conversation cannot be read"));
-                }
-            };
             let target = CallTarget::turn(turn.id, may_defer);
             if judges {
                 no_verdict = self
@@ -157,18 +147,17 @@ impl JudgePanel {
                 judgement.receipts.extend(receipts);
             }
         }
-        let mut source = match (evidence.user_score, judgement.combined) {
-            (Some(score), _) => RewardSource::User(score),
-            (None, Some(combined)) => RewardSource::Judges(combined),
-            (None, None) => RewardSource::None,
-        };
+        let scored = evidence.user_score.map(CombinedVerdict::of_user);
+        let mut verdict = scored.or(judgement.combined);
+        let mut is_rank = false;
         if let Some(outcomes) = &context.group_outcomes
             && !judges
             && evidence.new_scores.is_empty()
         {
             judgement.keeps_previous = true;
-            if source == RewardSource::None {
-                source = RewardSource::GroupJudges(self.options.combine.apply(outcomes));
+            if verdict.is_none() {
+                verdict = Some(self.options.aggregation.apply(outcomes));
+                is_rank = true;
                 no_verdict = last_reason(outcomes).unwrap_or(no_verdict);
             }
         }
@@ -176,7 +165,8 @@ impl JudgePanel {
         match training_reward(
             context,
             completion,
-            source,
+            verdict.unwrap_or(CombinedVerdict::NONE),
+            is_rank,
             &no_verdict,
             &judgement.hints,
             options,
@@ -229,11 +219,11 @@ impl JudgePanel {
             outcomes.push(verdict.outcome.clone());
             judgement.verdicts.push(verdict);
             judgement.receipts.extend(attempts.receipts);
-            if self.options.combine.is_decided(&outcomes) {
+            if self.options.aggregation.is_decided(&outcomes) {
                 break;
             }
         }
-        judgement.combined = Some(self.options.combine.apply(&outcomes));
+        judgement.combined = Some(self.options.aggregation.apply(&outcomes));
         Ok(last_reason(&outcomes))
     }
 }
@@ -252,16 +242,16 @@ impl Judgement {
         let verdicts = evidence
             .new_scores
             .iter()
-            .map(|(feedback, score)| NewVerdict {
+            .map(|(feedback, score)| VerdictRecord {
                 source: USER.to_owned(),
                 digest: None,
                 outcome: VerdictOutcome::Verdict {
                     reward: *score,
                     accept: true,
                 },
-                votes: json!([]),
+                votes: Vec::new(),
                 rationale: feedback.text.clone().unwrap_or_default(),
-                metrics: json!({}),
+                metrics: PluginMetrics::new(),
                 ms: feedback.ms,
             })
             .collect();

@@ -6,6 +6,21 @@
 //! of 0: when a judge fails, times out or abstains, the turn stays out of every batch, mean and baseline, and the
 //! reason is recorded. [`Rejudger`] runs the same code over recorded turns without writing. This crate knows nothing
 //! about models, gradients or HTTP.
+//!
+//! ```
+//! use clawhost_judging::{CombineRule, CombineVerdicts, combine_votes};
+//! use clawhost_journal::VerdictOutcome::{None as NoVerdict, Verdict};
+//!
+//! // The votes of one judge: a call that failed is not a vote of 0.
+//! let reward = combine_votes(&[Some(1.0), Some(1.0), None]).unwrap();
+//! assert_eq!(reward, 1.0);
+//!
+//! // The verdicts of several judges.
+//! let failed = NoVerdict { reason: "timed out".into() };
+//! let combined = CombineRule::Mean.apply(&[Verdict { reward, accept: true }, failed.clone()]);
+//! assert_eq!((combined.reward, combined.accept), (Some(1.0), true));
+//! assert_eq!(CombineRule::Mean.apply(&[failed]).reward, None);
+//! ```
 
 mod calls;
 mod context;
@@ -17,7 +32,6 @@ mod hints;
 mod job;
 mod judge;
 mod judgement;
-mod options;
 mod rejudge;
 mod samples;
 mod session_end;
@@ -27,11 +41,11 @@ mod trajectory;
 mod votes;
 mod worker;
 
-pub use options::{FaultPolicy, JudgingOptions, NeutralPolicy, OptionsError};
+pub use clawhost_config::{CombineRule, FaultPolicy, JudgingOptions, NeutralPolicy};
 pub use rejudge::{RejudgeError, RejudgeResult, Rejudger};
 pub use slots::JudgeSlots;
 pub use status::{JudgingSnapshot, JudgingStatus};
-pub use votes::{CombineRule, CombinedVerdict, combine_votes, majority_vote};
+pub use votes::{CombineVerdicts, CombinedVerdict, combine_votes, majority_vote};
 pub use worker::JudgeWorker;
 
 #[cfg(test)]

@@ -6,18 +6,20 @@
 //! result.
 
 use clawhost_journal::{
-    Journal, JournalError, JudgementRecord, NewSample, NewVerdict, TurnId, TurnRecord,
-    VerdictOutcome,
+    Journal, JournalError, JudgementRecord, NewSample, TurnId, TurnRecord, VerdictOutcome,
+    VerdictRecord,
 };
 use clawhost_plugins::Plugin;
 
 use crate::context::{TurnContext, group_outcomes};
+use crate::deferred::deferral_wait;
 use crate::evidence::Evidence;
 use crate::judgement::{JudgeError, JudgePanel, Judgement, USER};
-use crate::options::{FaultPolicy, JudgingOptions};
 use crate::slots::{JudgeSet, JudgeSlots};
 use crate::status::JudgingStatus;
-use crate::votes::{CombineRule, CombinedVerdict};
+use crate::votes::{CombineVerdicts, CombinedVerdict};
+use clawhost_config::CombineRule;
+use clawhost_config::{FaultPolicy, JudgingOptions, PluginsConfig};
 
 /// Judges recorded turns again.
 pub struct Rejudger {
@@ -32,11 +34,11 @@ pub struct RejudgeResult {
     /// The recorded verdicts combined by the rule of these options; none when no judge was called.
     pub recorded: Option<CombinedVerdict>,
     /// The recorded verdict of each judge.
-    pub recorded_verdicts: Vec<NewVerdict>,
+    pub recorded_verdicts: Vec<VerdictRecord>,
     /// The new verdicts combined; none when there is nothing to judge (a score alone).
     pub combined: Option<CombinedVerdict>,
     /// The new verdict of each judge.
-    pub verdicts: Vec<NewVerdict>,
+    pub verdicts: Vec<VerdictRecord>,
     /// The reward that the turn would train with after all its judgements (none where its recorded hints alone would
     /// train it), or why it would not.
     pub sample: Result<Option<f32>, String>,
@@ -65,19 +67,29 @@ impl From<JudgeError> for RejudgeError {
 impl Rejudger {
     /// Uses the judges and the group judges among `plugins`, as [`crate::JudgeWorker`] would. Hint extractors are not
     /// called, because they do not change the reward.
-    pub fn new(plugins: Vec<Plugin>, options: JudgingOptions) -> Self {
-        Self::with(JudgeSet::from_plugins(plugins), options)
+    pub fn new(plugins: Vec<Plugin>, options: JudgingOptions, config: PluginsConfig) -> Self {
+        Self::with_config(JudgeSet::from_plugins(plugins), options, config)
     }
 
-    pub(crate) fn with(mut judges: JudgeSet, mut options: JudgingOptions) -> Self {
-        options.attempts = options.attempts.max(1);
-        options.on_fault = FaultPolicy::Skip;
+    #[cfg(test)]
+    pub(crate) fn with(judges: JudgeSet, options: JudgingOptions) -> Self {
+        Self::with_config(judges, options, PluginsConfig::default())
+    }
+
+    fn with_config(
+        mut judges: JudgeSet,
+        mut options: JudgingOptions,
+        plugins: PluginsConfig,
+    ) -> Self {
+        options.validate().expect("the options were validated");
+        options.fault_policy = FaultPolicy::Skip;
         judges.hints.clear();
         let status = JudgingStatus::new();
         Self {
             panel: JudgePanel {
                 slots: JudgeSlots::new(judges, status.clone()),
                 options,
+                plugins,
                 status,
             },
         }
@@ -86,9 +98,11 @@ impl Rejudger {
     /// Judges one turn and retries while the host is too busy, so that the verdict does not depend on the load.
     async fn judge_turn(&self, context: &TurnContext) -> Result<Judgement, JudgeError> {
         let options = &self.panel.options;
-        for times in 1..=options.deferrals {
+        for times in 1..=options.max_deferrals {
             match self.panel.judge_turn(context, true).await {
-                Err(JudgeError::Deferred(_)) => tokio::time::sleep(options.defer_wait(times)).await,
+                Err(JudgeError::Deferred(_)) => {
+                    tokio::time::sleep(deferral_wait(options, times)).await
+                }
                 judged => return judged,
             }
         }
@@ -98,9 +112,11 @@ impl Rejudger {
     /// As [`Rejudger::judge_turn`], for the choices of a request.
     async fn judge_group(&self, contexts: &[TurnContext]) -> Result<Vec<Judgement>, JudgeError> {
         let options = &self.panel.options;
-        for times in 1..=options.deferrals {
+        for times in 1..=options.max_deferrals {
             match self.panel.judge_group(contexts, true).await {
-                Err(JudgeError::Deferred(_)) => tokio::time::sleep(options.defer_wait(times)).await,
+                Err(JudgeError::Deferred(_)) => {
+                    tokio::time::sleep(deferral_wait(options, times)).await
+                }
                 judged => return judged,
             }
         }
@@ -139,7 +155,7 @@ impl Rejudger {
             let judged = self.judge_turn(&context).await?;
             result.recorded_verdicts = judge_verdicts(judgement);
             result.recorded = Some(combined_verdict(
-                self.panel.options.combine,
+                self.panel.options.aggregation,
                 &result.recorded_verdicts,
             ));
             result.set_judgement(judged);
@@ -198,7 +214,7 @@ impl Rejudger {
             if let Some(judgement) = recorded {
                 result.recorded_verdicts = judge_verdicts(judgement);
                 result.recorded = Some(combined_verdict(
-                    self.panel.options.combine,
+                    self.panel.options.aggregation,
                     &result.recorded_verdicts,
                 ));
             }
@@ -238,14 +254,11 @@ impl<'a> JudgementHistory<'a> {
                 continue;
             }
             let evidence = Evidence::from_turn(&seen);
-            if evidence
-                .as_ref()
-                .is_ok_and(|e| e.needs_judges(judged_in_group))
-            {
-                drop(evidence);
+            let user_decides = !judged_in_group || !evidence.new_scores.is_empty();
+            if evidence.needs_judges(judged_in_group) {
                 history.judged = Some((seen, judgement));
                 history.user_only = None;
-            } else if !judged_in_group || evidence.is_ok_and(|e| !e.new_scores.is_empty()) {
+            } else if user_decides {
                 history.user_only = Some(seen);
             }
         }
@@ -273,7 +286,7 @@ impl RejudgeResult {
     }
 }
 
-fn judge_outcomes(verdicts: &[NewVerdict]) -> Vec<VerdictOutcome> {
+fn judge_outcomes(verdicts: &[VerdictRecord]) -> Vec<VerdictOutcome> {
     let from_judges = verdicts.iter().filter(|verdict| verdict.source != USER);
     from_judges.map(|verdict| verdict.outcome.clone()).collect()
 }
@@ -302,8 +315,7 @@ fn turn_as_judged(
         seen.next_state = Some(retracted.messages.clone());
         seen.next_ms = Some(retracted.came_ms);
     }
-    seen.feedback
-        .truncate(usize::try_from(judgement.feedback).unwrap_or(usize::MAX));
+    seen.feedback.truncate(judgement.feedback as usize);
     // A next state that was retracted in between was a different one.
     let number = |judgement: &JudgementRecord| judgement.retracted.as_ref().map(|known| known.id);
     seen.next_judged = previous
@@ -313,24 +325,16 @@ fn turn_as_judged(
 }
 
 /// The judges' verdicts in a judgement, without the user's scores.
-fn judge_verdicts(judgement: &JudgementRecord) -> Vec<NewVerdict> {
+fn judge_verdicts(judgement: &JudgementRecord) -> Vec<VerdictRecord> {
     judgement
         .verdicts
         .iter()
         .filter(|verdict| verdict.source != USER)
-        .map(|verdict| NewVerdict {
-            source: verdict.source.clone(),
-            digest: verdict.digest.clone(),
-            outcome: verdict.outcome.clone(),
-            votes: verdict.votes.clone(),
-            rationale: verdict.rationale.clone(),
-            metrics: verdict.metrics.clone(),
-            ms: verdict.ms,
-        })
+        .cloned()
         .collect()
 }
 
-fn combined_verdict(combine: CombineRule, verdicts: &[NewVerdict]) -> CombinedVerdict {
+fn combined_verdict(combine: CombineRule, verdicts: &[VerdictRecord]) -> CombinedVerdict {
     let outcomes: Vec<VerdictOutcome> = verdicts.iter().map(|v| v.outcome.clone()).collect();
     combine.apply(&outcomes)
 }

@@ -1,67 +1,52 @@
 //! Decides whether a reward, or a hint without a reward, becomes a sample, and if not, why.
 
+use std::collections::BTreeSet;
+
+use clawhost_chat::AssistantMessage;
 use clawhost_journal::{
-    Completion, Finish, HintOutcome, NewHint, NewSample, NewVerdict, SampleState, TurnKind,
-    VerdictOutcome,
+    ALREADY_TRAINED, Completion, Finish, HintOutcome, HintSource, NewHint, NewSample,
+    SampleProvenance, SampleState, TurnKind, VerdictRecord, VerdictSource,
 };
-use serde_json::{Value, json};
 
 use crate::context::TurnContext;
-use crate::options::{JudgingOptions, NeutralPolicy};
 use crate::votes::CombinedVerdict;
+use clawhost_config::{JudgingOptions, NeutralPolicy};
 
 /// Skip reason of a turn with a neutral verdict.
 pub(crate) const NEUTRAL: &str = "neutral verdict";
 /// Skip reason of a turn whose reply was truncated at the token limit.
 pub(crate) const TRUNCATED: &str = "truncated reply";
 
-/// Where a reward comes from.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum RewardSource {
-    /// A score of the user, accepted without the judges.
-    User(f32),
-    /// The single-turn judges.
-    Judges(CombinedVerdict),
-    /// The group judges. Their reward of 0 is a rank among the choices, not a neutral verdict.
-    GroupJudges(CombinedVerdict),
-    /// No reward.
-    None,
-}
-
-impl RewardSource {
-    fn reward(self) -> Option<(f32, bool)> {
-        match self {
-            RewardSource::User(score) => Some((score, true)),
-            RewardSource::Judges(verdict) | RewardSource::GroupJudges(verdict) => {
-                Some((verdict.reward?, verdict.accept))
-            }
-            RewardSource::None => None,
-        }
-    }
-}
-
 /// The reward that a turn trains with, `None` where its hints alone train it, or the reason why it does not train.
-/// `no_verdict` is the reason of the missing reward; `hints` are the hints extracted in this judgement.
+/// `is_rank`: it was given by the group judges, whose 0 is a rank among the choices and not a neutral verdict.
+/// `no_verdict` is the reason of a missing reward; `hints` are the hints extracted in this judgement.
 pub(crate) fn training_reward(
     context: &TurnContext,
     completion: &Completion,
-    source: RewardSource,
+    verdict: CombinedVerdict,
+    is_rank: bool,
     no_verdict: &str,
     hints: &[NewHint],
     options: &JudgingOptions,
 ) -> Result<Option<f32>, String> {
-    let reason = match source.reward() {
+    let reason = match verdict.reward {
         None => format!("no verdict: {no_verdict}"),
-        Some((reward, accepted)) => {
-            let is_rank = matches!(source, RewardSource::GroupJudges(_));
-            match skip_reason(context, completion, reward, accepted, is_rank, options) {
+        Some(reward) => {
+            match skip_reason(
+                context,
+                completion,
+                reward,
+                verdict.accept,
+                is_rank,
+                options,
+            ) {
                 None => return Ok(Some(reward)),
                 Some(NEUTRAL) => NEUTRAL.to_owned(),
                 Some(reason) => return Err(reason.to_owned()),
             }
         }
     };
-    let train_on_hints = options.hinted_samples
+    let train_on_hints = options.hint_only_samples
         && untrainable_reason(context, completion, options).is_none()
         && has_new_hints(context, hints);
     if train_on_hints {
@@ -86,7 +71,7 @@ fn skip_reason(
     if !accepted {
         return Some("not accepted by the judge");
     }
-    if reward == 0.0 && !is_rank && options.neutral == NeutralPolicy::Skip {
+    if reward == 0.0 && !is_rank && options.neutral_policy == NeutralPolicy::Skip {
         return Some(NEUTRAL);
     }
     // New evidence with the same reward must not train the same tokens twice.
@@ -94,7 +79,7 @@ fn skip_reason(
         .samples
         .iter()
         .any(|s| s.state == SampleState::Trained && s.reward == Some(reward));
-    already_trained.then_some("already trained with this reward")
+    already_trained.then_some(ALREADY_TRAINED)
 }
 
 /// Why a turn can never become a sample, whatever its reward, if so.
@@ -114,7 +99,7 @@ fn untrainable_reason(
         }
         Finish::Length | Finish::Stop | Finish::ToolCalls => {}
     }
-    (context.turn.kind == TurnKind::Side && !options.train_side).then_some("side turn")
+    (context.turn.kind == TurnKind::Side && !options.train_side_turns).then_some("side turn")
 }
 
 /// Whether the turn has a hint to train with; if the turn has already trained, one that did not exist then.
@@ -139,44 +124,28 @@ fn hint_texts<'a>(
 }
 
 /// Whether the reply contains neither text nor a tool call.
-fn is_empty_reply(reply: &Value) -> bool {
-    let filled = |value: Option<&Value>| match value {
-        Some(Value::String(text)) => !text.trim().is_empty(),
-        Some(Value::Array(items)) => !items.is_empty(),
-        Some(Value::Object(_)) => true,
-        _ => false,
-    };
-    ![
-        "content",
-        "tool_calls",
-        "function_call",
-        "reasoning_content",
-    ]
-    .into_iter()
-    .any(|key| filled(reply.get(key)))
+fn is_empty_reply(reply: &AssistantMessage) -> bool {
+    let is_blank = |text: &str| text.trim().is_empty();
+    let content = reply.content.as_ref();
+    content.is_none_or(|content| content.is_text() && is_blank(&content.to_text()))
+        && reply.tool_calls.is_empty()
+        && reply.reasoning_content.as_deref().is_none_or(is_blank)
 }
 
 pub(crate) fn build_sample(
     context: &TurnContext,
     reward: Option<f32>,
-    verdicts: &[NewVerdict],
+    verdicts: &[VerdictRecord],
     hints: &[NewHint],
     options: &JudgingOptions,
 ) -> NewSample {
-    let mut provenance = provenance(
-        verdicts
-            .iter()
-            .map(|v| (v.source.as_str(), v.digest.as_deref(), &v.outcome)),
-    );
-    if options.hinted_samples {
-        let earlier = context
-            .hints
-            .iter()
-            .map(|h| (h.source.as_str(), h.digest.as_str(), &h.outcome));
-        let new = hints
-            .iter()
-            .map(|h| (h.source.as_str(), h.digest.as_str(), &h.outcome));
-        add_hint_provenance(&mut provenance, earlier.chain(new));
+    let mut provenance = provenance(verdicts);
+    if options.hint_only_samples {
+        let earlier = context.hints.iter();
+        let earlier = earlier.map(|hint| (&hint.source, &hint.digest, &hint.outcome));
+        let new = hints.iter();
+        let new = new.map(|hint| (&hint.source, &hint.digest, &hint.outcome));
+        add_hint_sources(&mut provenance, earlier.chain(new));
     }
     NewSample {
         turn: context.turn.id,
@@ -191,52 +160,39 @@ pub(crate) fn build_sample(
 }
 
 /// Adds the sources of hints to the provenance.
-fn add_hint_provenance<'a>(
-    provenance: &mut Value,
-    hints: impl Iterator<Item = (&'a str, &'a str, &'a HintOutcome)>,
+fn add_hint_sources<'a>(
+    provenance: &mut SampleProvenance,
+    hints: impl Iterator<Item = (&'a String, &'a String, &'a HintOutcome)>,
 ) {
-    let mut sources: Vec<(&str, &str)> = hints
+    let sources: BTreeSet<HintSource> = hints
         .filter(|(_, _, outcome)| matches!(outcome, HintOutcome::Hint { .. }))
-        .map(|(source, digest, _)| (source, digest))
+        .map(|(source, digest, _)| HintSource {
+            source: source.clone(),
+            digest: digest.clone(),
+        })
         .collect();
-    sources.sort_unstable();
-    sources.dedup();
-    if sources.is_empty() {
-        return;
-    }
-    if let Some(components) = provenance
-        .get_mut("components")
-        .and_then(Value::as_array_mut)
-    {
-        for (_, digest) in &sources {
-            if !components.iter().any(|known| known == digest) {
-                components.push(json!(digest));
-            }
-        }
-        components.sort_by(|a, b| a.as_str().cmp(&b.as_str()));
-    }
-    let sources: Vec<Value> = sources
-        .into_iter()
-        .map(|(source, digest)| json!({"source": source, "digest": digest}))
-        .collect();
-    if let Some(fields) = provenance.as_object_mut() {
-        fields.insert("hints".to_owned(), sources.into());
-    }
+    let digests = sources.iter().map(|hint| hint.digest.clone());
+    provenance.components.extend(digests);
+    provenance.components.sort_unstable();
+    provenance.components.dedup();
+    provenance.hints = sources.into_iter().collect();
 }
 
-/// The verdicts (source, digest, outcome) behind a sample, and the digests of the components that gave them.
-pub(crate) fn provenance<'a>(
-    verdicts: impl Iterator<Item = (&'a str, Option<&'a str>, &'a VerdictOutcome)>,
-) -> Value {
-    let mut judges = Vec::new();
-    let mut components = Vec::new();
-    for (source, digest, outcome) in verdicts {
-        judges.push(json!({"source": source, "digest": digest, "outcome": outcome}));
-        components.extend(digest);
+/// The verdicts behind a sample, and the digests of the components that gave them.
+pub(crate) fn provenance(verdicts: &[VerdictRecord]) -> SampleProvenance {
+    let components: BTreeSet<&String> = verdicts.iter().flat_map(|v| &v.digest).collect();
+    SampleProvenance {
+        components: components.into_iter().cloned().collect(),
+        verdicts: verdicts
+            .iter()
+            .map(|verdict| VerdictSource {
+                source: verdict.source.clone(),
+                digest: verdict.digest.clone(),
+                outcome: verdict.outcome.clone(),
+            })
+            .collect(),
+        ..SampleProvenance::default()
     }
-    components.sort_unstable();
-    components.dedup();
-    json!({ "verdicts": judges, "components": components })
 }
 
 /// The key of the running mean that is the baseline of a reward: the API key and the user, as far as known, with

@@ -1,4 +1,4 @@
-//! The `at_least_one` rule: the sample of an ended session in which every judged turn was neutral.
+//! The `keep_one_neutral_turn` rule: the sample of an ended session in which every judged turn was neutral.
 //!
 //! Such a session has reward 0, which carries a signal where the running mean of other sessions is not 0. All of its
 //! turns would carry the same signal, so only the most informative one becomes a sample: the turn with the lowest mean
@@ -9,7 +9,7 @@
 //! A neutral vote differs from an abstention. A turn counts only if a judge voted 0 or the user scored it 0; a turn on
 //! which every judge abstained has no reward and is not compared with the running mean.
 
-use clawhost_journal::{Journal, JournalError, NewSample, SessionId, TurnId};
+use clawhost_journal::{Journal, JournalError, NeutralChoice, NewSample, SessionId, TurnId};
 
 use crate::context::after_complaint;
 use crate::judgement::JudgePanel;
@@ -44,7 +44,7 @@ fn finalize_session(
     panel: &JudgePanel,
     session: &SessionId,
 ) -> Result<bool, JournalError> {
-    let sample = match panel.options.at_least_one {
+    let sample = match panel.options.keep_one_neutral_turn {
         true => neutral_session_sample(journal, panel, session)?,
         false => None,
     };
@@ -68,25 +68,19 @@ fn neutral_session_sample(
     let (Some(turn), Some(session)) = (journal.turn(chosen)?, journal.session(session)?) else {
         return Ok(None);
     };
-    let verdicts = journal.verdicts(chosen)?;
-    let mut provenance = provenance(
-        verdicts
-            .iter()
-            .map(|v| (v.source.as_str(), v.digest.as_deref(), &v.outcome)),
-    );
-    if let Some(fields) = provenance.as_object_mut() {
-        let choice = serde_json::json!({
-            "rule": "at least one", "neutral_turns": turns.len(), "mean_logprob": mean,
-        });
-        fields.insert("chosen".to_owned(), choice);
-    }
+    let mut provenance = provenance(&journal.verdicts(chosen)?);
+    provenance.chosen = Some(NeutralChoice {
+        rule: "at least one".to_owned(),
+        neutral_turns: turns.len(),
+        mean_logprob: mean,
+    });
     Ok(Some(NewSample {
         turn: chosen,
         reward: Some(0.0),
         baseline_key: baseline_key(
             turn.key.as_deref(),
             session.user.as_deref(),
-            after_complaint(journal, &turn, panel.options.combine)?,
+            after_complaint(journal, &turn, panel.options.aggregation)?,
         ),
         provenance,
     }))

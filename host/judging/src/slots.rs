@@ -36,21 +36,16 @@ pub(crate) struct SlotList<T: ?Sized> {
 
 impl<T: Component + ?Sized> SlotList<T> {
     fn new(components: Vec<Arc<T>>) -> Self {
-        let slots = components
-            .into_iter()
-            .map(|component| new_slot(component, None))
-            .collect();
+        let slots = components.into_iter().map(|c| new_slot(c, None));
         Self {
-            slots: RwLock::new(slots),
+            slots: RwLock::new(slots.collect()),
         }
     }
 
     /// The current slots, in call order.
     pub(crate) fn snapshot(&self) -> Arc<[Arc<JudgeSlot<T>>]> {
-        self.slots
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&slots)
     }
 
     /// Whether this slot is still current.
@@ -76,8 +71,8 @@ impl<T: Component + ?Sized> SlotList<T> {
         changed
     }
 
-    fn replace(&self, component: &Arc<T>) -> bool {
-        self.update(component.name(), |_| new_slot(Arc::clone(component), None))
+    fn replace(&self, component: Arc<T>) -> bool {
+        self.update(component.name(), |_| new_slot(Arc::clone(&component), None))
     }
 
     fn unload(&self, name: &str, unloaded: &UnloadReason) -> bool {
@@ -86,18 +81,12 @@ impl<T: Component + ?Sized> SlotList<T> {
         })
     }
 
-    fn digests(&self) -> impl Iterator<Item = (String, String)> {
+    fn digests(&self) -> Vec<(String, String)> {
         let slots = self.snapshot();
-        let digests: Vec<(String, String)> = slots
-            .iter()
-            .map(|slot| {
-                (
-                    slot.component.name().to_owned(),
-                    slot.component.digest().to_owned(),
-                )
-            })
-            .collect();
-        digests.into_iter()
+        let components = slots.iter().map(|slot| &slot.component);
+        components
+            .map(|component| (component.name().to_owned(), component.digest().to_owned()))
+            .collect()
     }
 }
 
@@ -172,18 +161,9 @@ impl JudgeSlots {
     pub fn replace(&self, plugin: Plugin) -> bool {
         let name = plugin.name().to_owned();
         let replaced = match plugin.kind() {
-            Kind::Judge => self
-                .lists
-                .judges
-                .replace(&(Arc::new(plugin) as Arc<dyn Judge>)),
-            Kind::GroupJudge => self
-                .lists
-                .groups
-                .replace(&(Arc::new(plugin) as Arc<dyn GroupJudge>)),
-            Kind::Hint => self
-                .lists
-                .hints
-                .replace(&(Arc::new(plugin) as Arc<dyn HintExtractor>)),
+            Kind::Judge => self.lists.judges.replace(Arc::new(plugin)),
+            Kind::GroupJudge => self.lists.groups.replace(Arc::new(plugin)),
+            Kind::Hint => self.lists.hints.replace(Arc::new(plugin)),
             Kind::Loss | Kind::Advantage | Kind::Environment => false,
         };
         self.clear_quarantine(&name, replaced)
@@ -192,7 +172,7 @@ impl JudgeSlots {
     #[cfg(test)]
     pub(crate) fn replace_judge(&self, judge: Arc<dyn Judge>) -> bool {
         let name = judge.name().to_owned();
-        self.clear_quarantine(&name, self.lists.judges.replace(&judge))
+        self.clear_quarantine(&name, self.lists.judges.replace(judge))
     }
 
     /// Takes a replaced or unloaded component off the quarantine list.
@@ -230,11 +210,7 @@ impl JudgeSlots {
             groups,
             hints,
         } = &*self.lists;
-        judges
-            .digests()
-            .chain(groups.digests())
-            .chain(hints.digests())
-            .collect()
+        [judges.digests(), groups.digests(), hints.digests()].concat()
     }
 }
 

@@ -5,10 +5,9 @@
 //! middle.
 
 use clawhost_journal::{Completion, Finish, TurnRecord};
-use clawhost_plugins::{Message, MessageError, Part, Role, Trajectory, Turn};
-use serde_json::Value;
+use clawhost_plugins::{Message, Part, Role, Trajectory};
 
-use crate::options::JudgingOptions;
+use clawhost_config::JudgingOptions;
 
 /// Builds the trajectory that ends with `turn` and returns it with the index of that turn. `earlier` are the preceding
 /// turns, oldest first; `next_state` is what followed the turn.
@@ -18,7 +17,7 @@ pub(crate) fn build_trajectory(
     earlier: &[TurnRecord],
     next_state: Vec<Message>,
     options: &JudgingOptions,
-) -> Result<(Trajectory, u32), MessageError> {
+) -> (Trajectory, u32) {
     let mut trajectory = Trajectory::new(turn.session.0.clone(), turn.group.clone());
     let mut before: Option<&TurnRecord> = None;
     for record in earlier {
@@ -27,77 +26,54 @@ pub(crate) fn build_trajectory(
         };
         // Only the new messages of the request; the others are part of the preceding turns.
         let new = match before {
-            Some(before) => before.next_state.as_ref().unwrap_or(&Value::Null),
+            Some(before) => before.next_state.as_deref().unwrap_or_default(),
             None => &record.messages,
         };
-        let followed = record.next_state.as_ref().unwrap_or(&Value::Null);
-        push(
-            &mut trajectory,
-            limit_messages(Message::list_from_openai(new)?, options).0,
-            limit_message(Message::from_openai(&done.reply)?, options.message_bytes),
-            limit_messages(Message::list_from_openai(followed)?, options).0,
+        let followed = record.next_state.as_deref().unwrap_or_default();
+        trajectory.push(
+            limit_messages(Message::from_chat(new), options).0,
+            limit_message((&done.reply).into(), options.max_message_size),
+            limit_messages(Message::from_chat(followed), options).0,
             done.finish == Finish::Length,
         );
         before = Some(record);
     }
-    let (prompt, left_out) = limit_messages(Message::list_from_openai(&turn.messages)?, options);
+    let (prompt, left_out) = limit_messages(Message::from_chat(&turn.messages), options);
     let next_state = next_state
         .into_iter()
-        .map(|message| limit_message(message, options.message_bytes))
+        .map(|message| limit_message(message, options.max_message_size))
         .collect();
-    let reply = Message::from_openai(&completion.reply)?;
-    let index = push(
-        &mut trajectory,
+    let index = trajectory.push(
         prompt,
-        limit_message(reply, options.message_bytes),
+        limit_message((&completion.reply).into(), options.max_message_size),
         next_state,
         completion.finish == Finish::Length,
     );
     for (key, value) in [
-        ("turn", Value::from(turn.id.0)),
-        ("choice", Value::from(turn.choice)),
-        ("messages_left_out", Value::from(left_out)),
+        ("turn", turn.id.0.to_string()),
+        ("choice", turn.choice.to_string()),
+        ("messages_left_out", left_out.to_string()),
     ] {
-        trajectory
-            .metadata
-            .push((key.to_owned(), value.to_string()));
+        trajectory.metadata.push((key.to_owned(), value));
     }
-    Ok((trajectory, index))
+    (trajectory, index)
 }
 
-fn push(
-    trajectory: &mut Trajectory,
-    prompt: Vec<Message>,
-    response: Message,
-    next_state: Vec<Message>,
-    truncated: bool,
-) -> u32 {
-    let index = u32::try_from(trajectory.turns.len()).unwrap_or(u32::MAX);
-    trajectory.turns.push(Turn {
-        index,
-        prompt,
-        response,
-        next_state,
-        truncated,
-    });
-    index
-}
-
-/// Limits messages to `history_bytes`: the opening (system messages and the first other one) takes at most a quarter,
-/// the newest messages the rest. Returns the number of messages left out.
+/// Limits messages to `max_history_size`: the opening (system messages and the first other one) takes at most a
+/// quarter, the newest messages the rest. Returns the number of messages left out.
 fn limit_messages(messages: Vec<Message>, options: &JudgingOptions) -> (Vec<Message>, usize) {
     let messages: Vec<Message> = messages
         .into_iter()
-        .map(|message| limit_message(message, options.message_bytes))
+        .map(|message| limit_message(message, options.max_message_size))
         .collect();
-    if messages.iter().map(size).sum::<usize>() <= options.history_bytes {
+    if messages.iter().map(size).sum::<usize>() <= options.max_history_size {
         return (messages, 0);
     }
     let opening = messages
         .iter()
         .position(|message| message.role != Role::System)
         .map_or(messages.len(), |first| first + 1);
-    let mut room = options.history_bytes / 4;
+    let mut room = options.max_history_size / 4;
     let mut head = 0;
     for message in messages.iter().take(opening) {
         let Some(rest) = room.checked_sub(size(message)) else {
@@ -106,7 +82,7 @@ fn limit_messages(messages: Vec<Message>, options: &JudgingOptions) -> (Vec<Mess
         room = rest;
         head += 1;
     }
-    let mut room = options.history_bytes - options.history_bytes / 4 + room;
+    let mut room = options.max_history_size - options.max_history_size / 4 + room;
     let mut tail = 0;
     for message in messages.iter().skip(head).rev() {
         // The newest message always stays: the reply answers it.
@@ -183,12 +159,12 @@ fn truncate_middle(text: &mut String, limit: usize) {
 mod tests {
     use super::*;
     use crate::tests::turn;
-    use serde_json::json;
+    use clawhost_chat as chat;
 
     fn options(history_bytes: usize, message_bytes: usize) -> JudgingOptions {
         JudgingOptions {
-            history_bytes,
-            message_bytes,
+            max_history_size: history_bytes,
+            max_message_size: message_bytes,
             ..JudgingOptions::default()
         }
     }
@@ -239,15 +215,24 @@ mod tests {
     #[test]
     fn earlier_turns_contain_only_their_new_messages() {
         let mut root = turn(1);
-        root.next_state = Some(json!([{"role": "user", "content": "and then?"}]));
+        root.next_state = Some(vec![chat::Message::user("and then?")]);
         let mut second = turn(2);
-        second.messages = json!([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "reply 1"},
-            {"role": "user", "content": "and then?"}]);
-        second.next_state = Some(json!([{"role": "tool", "content": "3"}]));
+        let result = chat::Message::Tool {
+            content: chat::Content::text("3"),
+            tool_call_id: String::new(),
+            name: None,
+        };
+        second.messages = vec![
+            chat::Message::user("hi"),
+            chat::Message::assistant("reply 1"),
+            chat::Message::user("and then?"),
+        ];
+        second.next_state = Some(vec![result.clone()]);
         let mut judged = turn(3);
-        judged.messages = json!([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "reply 1"},
-            {"role": "user", "content": "and then?"}, {"role": "assistant", "content": "reply 2"},
-            {"role": "tool", "content": "3"}]);
+        judged.messages = second.messages.clone();
+        judged
+            .messages
+            .extend([chat::Message::assistant("reply 2"), result]);
         let completion = judged.completion.clone().unwrap();
         let (seen, index) = build_trajectory(
             &judged,
@@ -255,8 +240,7 @@ mod tests {
             &[root, second],
             vec![Message::text(Role::User, "thanks")],
             &JudgingOptions::default(),
-        )
-        .unwrap();
+        );
         assert_eq!((seen.turns.len(), index), (3, 2));
         assert_eq!(texts(&seen.turns[0].prompt), ["hi"]);
         assert_eq!(texts(&seen.turns[1].prompt), ["and then?"]);

@@ -1,26 +1,7 @@
 //! Combines votes into one verdict, and the verdicts of several judges into one.
 
+use clawhost_config::CombineRule;
 use clawhost_journal::VerdictOutcome;
-use serde::{Deserialize, Serialize};
-
-/// The rule that combines the verdicts of several judges. A judge without a verdict, because it failed or abstained, is
-/// ignored and never counts as 0. Under every rule, a turn trains only when all counted verdicts accept it.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum CombineRule {
-    /// Majority of verdicts that are −1, 0 or +1 (a tie for first place is 0); the mean if any verdict is another
-    /// value.
-    #[default]
-    Majority,
-    /// The first verdict in call order; later judges are not called.
-    First,
-    /// The mean of the rewards.
-    Mean,
-    /// The mean where all rewards have the same sign, else 0.
-    All,
-}
 
 /// The combined verdict of several judges on a turn.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,9 +12,32 @@ pub struct CombinedVerdict {
     pub accept: bool,
 }
 
-impl CombineRule {
+impl CombinedVerdict {
+    /// No verdict.
+    pub(crate) const NONE: Self = Self {
+        reward: None,
+        accept: true,
+    };
+
+    /// A score of the user, which is accepted without the judges.
+    pub(crate) fn of_user(score: f32) -> Self {
+        Self {
+            reward: Some(score),
+            accept: true,
+        }
+    }
+}
+
+/// Applies a rule to the verdicts of several judges.
+pub trait CombineVerdicts {
     /// Combines the judges' outcomes, given in call order.
-    pub fn apply(self, outcomes: &[VerdictOutcome]) -> CombinedVerdict {
+    fn apply(&self, outcomes: &[VerdictOutcome]) -> CombinedVerdict;
+    /// Whether the remaining judges cannot change the result.
+    fn is_decided(&self, outcomes: &[VerdictOutcome]) -> bool;
+}
+
+impl CombineVerdicts for CombineRule {
+    fn apply(&self, outcomes: &[VerdictOutcome]) -> CombinedVerdict {
         let mut present: Vec<(f32, bool)> = outcomes
             .iter()
             .filter_map(|outcome| match outcome {
@@ -41,37 +45,36 @@ impl CombineRule {
                 VerdictOutcome::None { .. } => None,
             })
             .collect();
-        if self == CombineRule::First {
+        if *self == CombineRule::First {
             present.truncate(1);
         }
         let rewards: Vec<f32> = present.iter().map(|(reward, _)| *reward).collect();
         CombinedVerdict {
-            reward: self.reward(&rewards),
+            reward: combine_rewards(*self, &rewards),
             accept: present.iter().all(|(_, accept)| *accept),
         }
     }
 
-    /// Whether the remaining judges cannot change the result.
-    pub(crate) fn is_decided(self, outcomes: &[VerdictOutcome]) -> bool {
-        self == CombineRule::First
+    fn is_decided(&self, outcomes: &[VerdictOutcome]) -> bool {
+        *self == CombineRule::First
             && outcomes
                 .iter()
                 .any(|outcome| matches!(outcome, VerdictOutcome::Verdict { .. }))
     }
+}
 
-    fn reward(self, present: &[f32]) -> Option<f32> {
-        match self {
-            CombineRule::Majority => {
-                let votes: Vec<Option<f32>> = present.iter().copied().map(Some).collect();
-                combine_votes(&votes)
-            }
-            CombineRule::First => present.first().copied(),
-            CombineRule::Mean => mean(present),
-            CombineRule::All => {
-                let agree = present.iter().all(|reward| *reward > 0.0)
-                    || present.iter().all(|reward| *reward < 0.0);
-                mean(present).map(|mean| if agree { mean } else { 0.0 })
-            }
+fn combine_rewards(rule: CombineRule, present: &[f32]) -> Option<f32> {
+    match rule {
+        CombineRule::Majority => {
+            let votes: Vec<Option<f32>> = present.iter().copied().map(Some).collect();
+            combine_votes(&votes)
+        }
+        CombineRule::First => present.first().copied(),
+        CombineRule::Mean => mean(present),
+        CombineRule::All => {
+            let agree = present.iter().all(|reward| *reward > 0.0)
+                || present.iter().all(|reward| *reward < 0.0);
+            mean(present).map(|mean| if agree { mean } else { 0.0 })
         }
     }
 }
@@ -98,7 +101,7 @@ pub fn combine_votes(votes: &[Option<f32>]) -> Option<f32> {
 pub fn majority_vote(votes: &[f32]) -> f32 {
     let count = |value: f32| votes.iter().filter(|vote| **vote == value).count();
     let counts = [(-1.0, count(-1.0)), (0.0, count(0.0)), (1.0, count(1.0))];
-    let most = counts.iter().map(|(_, n)| *n).max().unwrap_or(0);
+    let most = counts.iter().map(|(_, n)| *n).max().expect("three counts");
     let mut first = counts.iter().filter(|(_, n)| *n == most);
     match (first.next(), first.next()) {
         (Some((value, _)), None) => *value,

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clawhost_journal::{Journal, JournalError, JudgingState, TurnId};
+use clawhost_config::{JudgingOptions, PluginsConfig};
+use clawhost_journal::{Journal, JournalError, JudgingState, TurnId, run_blocking};
 use clawhost_plugins::Plugin;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -15,7 +16,6 @@ use tokio::task::{JoinError, JoinSet};
 use crate::deferred::{DeferredQueue, FinishedJob};
 use crate::job::{JobOutcome, JudgeJob};
 use crate::judgement::JudgePanel;
-use crate::options::JudgingOptions;
 use crate::session_end;
 use crate::slots::{JudgeSet, JudgeSlots};
 use crate::status::JudgingStatus;
@@ -33,20 +33,36 @@ pub struct JudgeWorker {
 impl JudgeWorker {
     /// Creates the loop. It judges ready turns with all judges among `plugins`, and requests with several complete
     /// choices with the group judges, if there are any; hint extractors see the next states. Check the options with
-    /// [`JudgingOptions::validate`] first; invalid values are clamped.
-    pub fn new(journal: Journal, plugins: Vec<Plugin>, options: JudgingOptions) -> Self {
-        Self::with(journal, JudgeSet::from_plugins(plugins), options)
+    /// [`JudgingOptions::validate`] first.
+    /// `config` has the plugins' settings and limits.
+    pub fn new(
+        journal: Journal,
+        plugins: Vec<Plugin>,
+        options: JudgingOptions,
+        config: PluginsConfig,
+    ) -> Self {
+        Self::with_config(journal, JudgeSet::from_plugins(plugins), options, config)
     }
 
-    pub(crate) fn with(journal: Journal, judges: JudgeSet, mut options: JudgingOptions) -> Self {
-        options.concurrency = options.concurrency.max(1);
-        options.attempts = options.attempts.max(1);
+    #[cfg(test)]
+    pub(crate) fn with(journal: Journal, judges: JudgeSet, options: JudgingOptions) -> Self {
+        Self::with_config(journal, judges, options, PluginsConfig::default())
+    }
+
+    fn with_config(
+        journal: Journal,
+        judges: JudgeSet,
+        options: JudgingOptions,
+        plugins: PluginsConfig,
+    ) -> Self {
+        options.validate().expect("the options were validated");
         let status = JudgingStatus::new();
         Self {
             journal,
             panel: Arc::new(JudgePanel {
                 slots: JudgeSlots::new(judges, status.clone()),
                 options,
+                plugins,
                 status,
             }),
         }
@@ -78,16 +94,21 @@ impl JudgeWorker {
                 return;
             }
             changes.mark_unchanged();
-            let mut failed = start_ready_jobs(
+            let started = start_ready_jobs(
                 &journal,
                 &panel,
                 &mut running,
                 &mut busy,
                 &mut deferred,
                 &mut backlog,
-            )
-            .and_then(|()| finalizer.run(&journal, &panel, running.is_empty()))
-            .err();
+            );
+            let mut failed = match started.await {
+                Ok(()) => finalizer
+                    .run(&journal, &panel, running.is_empty())
+                    .await
+                    .err(),
+                Err(error) => Some(error),
+            };
             if failed.is_none() {
                 tokio::select! {
                     () = wait_for_stop(&mut stop) => return,
@@ -112,12 +133,12 @@ impl JudgeWorker {
                             None => {}
                         }
                     }
-                    changed = changes.changed(), if running.len() < panel.options.concurrency => {
+                    changed = changes.changed(), if running.len() < panel.options.max_concurrent_turns => {
                         if changed.is_err() {
                             return;
                         }
                     }
-                    () = deferred.next_due(), if running.len() < panel.options.concurrency => {}
+                    () = deferred.next_due(), if running.len() < panel.options.max_concurrent_turns => {}
                 }
             }
             if let Some(error) = failed {
@@ -142,7 +163,7 @@ async fn wait_for_stop(stop: &mut watch::Receiver<bool>) {
 }
 
 /// Starts ready jobs up to the concurrency limit and updates the number of waiting ones.
-fn start_ready_jobs(
+async fn start_ready_jobs(
     journal: &Journal,
     panel: &Arc<JudgePanel>,
     running: &mut JoinSet<(FinishedJob, JobOutcome)>,
@@ -150,11 +171,13 @@ fn start_ready_jobs(
     deferred: &mut DeferredQueue,
     backlog: &mut Backlog,
 ) -> Result<(), JournalError> {
-    let concurrency = panel.options.concurrency;
+    let concurrency = panel.options.max_concurrent_turns;
     // Running and deferred turns are still ready in the journal: read enough to see past them.
     let rows = concurrency + busy.len() + deferred.jobs.len();
-    let limit = u32::try_from(rows).unwrap_or(u32::MAX);
-    let (ready, all_seen) = JudgeJob::load_ready(journal, panel, limit)?;
+    let limit = u32::try_from(rows).expect("a few times the concurrency limit");
+    let (read, has_group_judges) = (journal.clone(), panel.slots.has_group_judges());
+    let load = move || JudgeJob::load_ready(&read, has_group_judges, limit);
+    let (ready, all_seen) = run_blocking(load).await?;
     deferred.remove_stale(&ready);
     let mut waiting = 0;
     for job in ready {
@@ -179,7 +202,10 @@ fn start_ready_jobs(
         });
     }
     if !all_seen {
-        waiting = backlog.count(journal)?.saturating_sub(busy.len() as u64);
+        waiting = backlog
+            .count(journal)
+            .await?
+            .saturating_sub(busy.len() as u64);
     }
     panel.status.update(|s| {
         s.running = running.len() as u64;
@@ -196,14 +222,19 @@ struct Backlog {
 }
 
 impl Backlog {
-    fn count(&mut self, journal: &Journal) -> Result<u64, JournalError> {
+    async fn count(&mut self, journal: &Journal) -> Result<u64, JournalError> {
         if let Some((at, count)) = self.counted
             && at.elapsed() < Duration::from_secs(1)
         {
             return Ok(count);
         }
-        let ready = journal.counts()?.judging.get(&JudgingState::Ready).copied();
-        let count = ready.unwrap_or(0);
+        let journal = journal.clone();
+        let counts = run_blocking(move || journal.counts()).await?;
+        // A state without turns is not listed.
+        let count = counts
+            .judging
+            .get(&JudgingState::Ready)
+            .map_or(0, |count| *count);
         self.counted = Some((Instant::now(), count));
         Ok(count)
     }
@@ -217,10 +248,10 @@ struct SessionFinalizer {
 }
 
 impl SessionFinalizer {
-    fn run(
+    async fn run(
         &mut self,
         journal: &Journal,
-        panel: &JudgePanel,
+        panel: &Arc<JudgePanel>,
         idle: bool,
     ) -> Result<(), JournalError> {
         if idle
@@ -228,7 +259,8 @@ impl SessionFinalizer {
                 .last_run
                 .is_none_or(|at| at.elapsed() >= Duration::from_secs(1))
         {
-            session_end::finalize_ended_sessions(journal, panel)?;
+            let (journal, panel) = (journal.clone(), panel.clone());
+            run_blocking(move || session_end::finalize_ended_sessions(&journal, &panel)).await?;
             self.last_run = Some(Instant::now());
         }
         Ok(())
@@ -248,7 +280,7 @@ fn reap(
             Some((done, outcome))
         }
         Err(error) => {
-            // Its turns stay in `busy`, so that a turn that crashes the task is not retried forever.
+            // Recording the panic of a job panicked too. Its turns stay in `busy`, so that they are not retried forever.
             tracing::error!(%error, "a judging task panicked; its turns are skipped until the next start");
             None
         }

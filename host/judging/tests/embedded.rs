@@ -1,17 +1,14 @@
 //! The judge that ships with the program, in the real plugin host, on a real journal.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test states what must hold"
-)]
+#![allow(clippy::unwrap_used, reason = "a test states what must hold")]
 
+use clawhost_chat::Message;
+use clawhost_config::PluginsConfig;
 use clawhost_journal::{
-    Completion, Finish, Journal, NewRequest, NewTurn, NextState, SessionId, SessionUpsert, TurnId,
-    TurnKind, VerdictOutcome,
+    Completion, Finish, Journal, MatchRecord, NewRequest, NewTurn, NextState, SamplingRecord,
+    SessionId, SessionUpsert, TurnId, TurnKind, VerdictOutcome,
 };
 use clawhost_judging::{JudgeWorker, JudgingOptions};
 use clawhost_plugins::{Grants, HostOptions, PluginHost, Profile, embedded_component};
-use serde_json::{Value, json};
 use tokio::sync::watch;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,7 +33,12 @@ async fn the_embedded_judge_rewards_thanks_and_penalizes_complaints() {
         .iter()
         .map(|(text, _)| add_turn(&journal, text))
         .collect();
-    let judging = JudgeWorker::new(journal.clone(), vec![judge], JudgingOptions::default());
+    let judging = JudgeWorker::new(
+        journal.clone(),
+        vec![judge],
+        JudgingOptions::default(),
+        PluginsConfig::default(),
+    );
     let state = judging.status();
     let (stop, stopped) = watch::channel(false);
     let task = tokio::spawn(judging.run(stopped));
@@ -49,7 +51,7 @@ async fn the_embedded_judge_rewards_thanks_and_penalizes_complaints() {
         let verdict = journal.verdicts(*turn).unwrap().remove(0);
         assert_eq!(verdict.source, "plugin:judge-next-state");
         assert_eq!(verdict.digest.as_ref(), Some(&digest));
-        assert!(!verdict.votes.as_array().unwrap().is_empty());
+        assert!(!verdict.votes.is_empty());
     }
 }
 
@@ -65,9 +67,16 @@ async fn the_embedded_judge_abstains_without_a_signal_and_nothing_trains() {
         )
         .unwrap();
     let journal = Journal::in_memory().unwrap();
-    let turn = add_turn(&journal, "k");
-    journal.end_session(&"k".into(), "done").unwrap();
-    let judging = JudgeWorker::new(journal.clone(), vec![judge], JudgingOptions::default());
+    let turn = add_turn(&journal, "Why is the sky blue?");
+    journal
+        .end_session(&"Why is the sky blue?".into(), "done")
+        .unwrap();
+    let judging = JudgeWorker::new(
+        journal.clone(),
+        vec![judge],
+        JudgingOptions::default(),
+        PluginsConfig::default(),
+    );
     let mut changes = journal.watch();
     let (stop, stopped) = watch::channel(false);
     let task = tokio::spawn(judging.run(stopped));
@@ -117,23 +126,24 @@ fn add_turn(journal: &Journal, next: &str) -> TurnId {
             received_ms: 1,
             key: None,
             request_digest: String::new(),
-            messages: json!([{"role": "user", "content": "Tom has 3 apples and gets 4 more. How many now?"}]),
-            tools: Value::Null,
-            template: Value::Null,
+            messages: vec![Message::user(
+                "Tom has 3 apples and gets 4 more. How many now?",
+            )],
+            tools: Vec::new(),
+            template: serde_json::Map::new(),
             prompt_ids: vec![1],
-            sampling: json!({}),
-            temperature: 1.0,
+            sampling: SamplingRecord::default(),
             adapter_version: 0,
             adapter_digest: String::new(),
             model: "m".to_owned(),
-            matched: Value::Null,
+            matched: MatchRecord::default(),
             histories: Vec::new(),
         }],
     )[0];
     let completion = Completion {
         ms: 2,
         finish: Finish::Stop,
-        reply: json!({"role": "assistant", "content": "Tom has 7 apples now."}),
+        reply: "Tom has 7 apples now.".into(),
         anchor: None,
         token_ids: vec![2, 3],
         logprobs: vec![-0.1, -0.2],
@@ -143,7 +153,7 @@ fn add_turn(journal: &Journal, next: &str) -> TurnId {
     journal.complete(turn, &completion).unwrap();
     let next_state = NextState {
         turn,
-        messages: json!([{"role": "user", "content": next}]),
+        messages: vec![Message::user(next)],
         ms: 3,
         source: None,
     };

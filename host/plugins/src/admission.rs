@@ -3,7 +3,7 @@
 use crate::error::PluginError;
 use crate::grants::{Capability, Grants, Manifest};
 use crate::inspect::Inspection;
-use crate::options::HostOptions;
+use crate::options::{HostOptions, MAX_TABLE_ELEMENTS};
 
 /// Checks that every imported capability is part of the plugin's world, granted to this digest, and provided by this
 /// host.
@@ -76,12 +76,12 @@ pub(crate) fn check_initial_size(
         (
             "bytes of memory",
             inspection.initial_memory_bytes,
-            options.max_memory_bytes,
+            options.config.max_memory,
         ),
         (
             "table elements",
             inspection.initial_table_elements,
-            options.max_table_elements,
+            MAX_TABLE_ELEMENTS,
         ),
     ] {
         if let Some(needed) = needed.filter(|needed| *needed > limit as u64) {

@@ -10,9 +10,7 @@
     dead_code,
     unsafe_code,
     clippy::all,
-    clippy::indexing_slicing,
     clippy::unwrap_used,
-    clippy::expect_used,
     clippy::panic,
     reason = "generated code"
 )]

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use crate::receipt::{Outcome, Receipt};
 
@@ -144,6 +144,35 @@ impl CallStats {
         self.log_lines_dropped += other.log_lines_dropped;
     }
 
+    /// The statistics as the fields of a JSON object, with the quantiles of the histograms.
+    pub fn to_json(&self) -> Map<String, Value> {
+        let fields = json!({
+            "calls": self.calls(),
+            "ok": self.ok,
+            "refused": self.refused,
+            "faults": self.faults,
+            "deadline_exceeded": self.deadline_exceeded,
+            "wall_p50_us": self.wall.quantile_us(0.5),
+            "wall_p99_us": self.wall.quantile_us(0.99),
+            "wall_total_us": self.wall.total_us(),
+            "queued_p50_us": self.queued.quantile_us(0.5),
+            "queued_p99_us": self.queued.quantile_us(0.99),
+            "cpu_us": self.cpu_us,
+            "ticks": self.ticks,
+            "fuel": self.fuel,
+            "peak_memory_bytes": self.peak_memory_bytes,
+            "host_calls": self.host_calls,
+            "model_calls": self.model_calls,
+            "model_tokens": self.model_tokens,
+            "http_calls": self.http_calls,
+            "log_lines_dropped": self.log_lines_dropped,
+        });
+        match fields {
+            Value::Object(fields) => fields,
+            _ => unreachable!("the value is an object"),
+        }
+    }
+
     fn add_counters(&mut self, call: ReceiptCounters) {
         let fuel = call.fuel.unwrap_or(0);
         self.wall.add(call.wall_us);
@@ -239,14 +268,14 @@ fn bucket_end(bucket: usize) -> u64 {
     let shift = (bucket >> PRECISION_BITS).saturating_sub(1);
     let first = bucket - (shift << PRECISION_BITS);
     let next = u128::from(first + 1) << shift;
-    u64::try_from(next - 1).unwrap_or(u64::MAX)
+    u64::try_from(next - 1).expect("the last bucket ends at u64::MAX")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fault::PluginErrorKind;
-    use crate::profile::Profile;
+    use clawhost_config::Profile;
     use proptest::prelude::*;
     use serde_json::json;
 

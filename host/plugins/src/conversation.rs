@@ -4,21 +4,8 @@
 //! crate. They validate nothing: a judge must see text exactly as it was received, including tool-call arguments that
 //! are invalid JSON.
 
+pub use clawhost_chat::Role;
 use serde::{Deserialize, Serialize};
-
-/// The role of a message's author.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Instructions of the operator or the application.
-    System,
-    /// The user, or a program that acts as one.
-    User,
-    /// The policy.
-    Assistant,
-    /// The result of a tool that the policy called.
-    Tool,
-}
 
 /// Bytes with a media type, such as a screenshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

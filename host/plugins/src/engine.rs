@@ -17,8 +17,8 @@ use wasmtime::{
 
 use crate::call::TICK;
 use crate::error::PluginError;
-use crate::host::HostOptions;
-use crate::profile::Profile;
+use crate::options::{HostOptions, MAX_TABLE_ELEMENTS};
+use clawhost_config::Profile;
 
 /// Pool reservation per instance slot. Core instances are only counted: a Python component has about 40.
 const CORE_INSTANCES: u32 = 200;
@@ -51,7 +51,7 @@ impl WasmRuntime {
         profile: Profile,
         options: &HostOptions,
     ) -> Result<WasmRuntime, PluginError> {
-        let instances = options.instances.max(1);
+        let instances = options.config.max_instances.max(1);
         let pooled = if options.pooling {
             let mut config = config(profile);
             config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(options)));
@@ -123,7 +123,7 @@ pub(crate) fn config(profile: Profile) -> Config {
 }
 
 fn pool(options: &HostOptions) -> PoolingAllocationConfig {
-    let instances = options.instances.max(1);
+    let instances = options.config.max_instances.max(1);
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(instances)
         .total_core_instances(instances.saturating_mul(CORE_INSTANCES))
@@ -135,8 +135,8 @@ fn pool(options: &HostOptions) -> PoolingAllocationConfig {
         .max_tables_per_component(64)
         .max_memories_per_module(4)
         .max_tables_per_module(16)
-        .max_memory_size(options.max_memory_bytes)
-        .table_elements(options.max_table_elements)
+        .max_memory_size(options.config.max_memory)
+        .table_elements(MAX_TABLE_ELEMENTS)
         .table_keep_resident(TABLE_KEEP_RESIDENT);
     // With the pagemap scan only touched pages are cleared, wherever they are; without it everything below the limit is.
     if PoolingAllocationConfig::is_pagemap_scan_available() {

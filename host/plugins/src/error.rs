@@ -1,8 +1,20 @@
 //! Errors of loading a component.
 
-use crate::compiling::{CompileLimits, CompileResource, CompilerExit};
+use clawhost_config::{CompileLimits, duration_text, size_text};
+
+use crate::compiling::limits::{CompileResource, CompilerExit};
 use crate::grants::Capability;
 use crate::kind::Kind;
+
+fn compile_limits_text(limits: &CompileLimits) -> String {
+    format!(
+        "{} of CPU time, {} of wall time, {} of memory, {} of code",
+        duration_text(limits.cpu_time),
+        duration_text(limits.wall_time),
+        size_text(limits.memory),
+        size_text(limits.code_size)
+    )
+}
 
 /// A component was rejected, or the plugin host could not start. The message says what is wrong and what to do.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -37,7 +49,7 @@ pub enum PluginError {
         /// Offset in the file.
         offset: usize,
         /// What is wrong there.
-        reason: &'static str,
+        reason: String,
     },
     /// The component has more functions, modules or nesting levels than the host compiles.
     #[error("the component has {count} {what}, the limit is {limit}")]
@@ -54,7 +66,7 @@ pub enum PluginError {
     Invalid(String),
     /// Compiling it exceeds a limit.
     #[error(
-        "compiling the component takes more than {limit} {resource}; if the component is meant to be this large, raise plugin_host.compiling.{}", resource.key()
+        "compiling the component takes more than {limit} {resource}; if the component is meant to be this large, raise plugins.host.compiling.{}", resource.key()
     )]
     CompilerLimit {
         /// The exhausted resource.
@@ -64,7 +76,8 @@ pub enum PluginError {
     },
     /// The compiler process crashed or failed without a reason.
     #[error(
-        "the compiler {exit} while compiling this component; its limits were {limits}; its standard error: {stderr:?}"
+        "the compiler {exit} while compiling this component; its limits were {}; its standard error: {stderr:?}",
+        compile_limits_text(limits)
     )]
     CompilerCrashed {
         /// How it ended.

@@ -30,9 +30,11 @@ pub(crate) struct LinkedExport<I> {
 }
 
 /// The indices of the functions of one interface in a component.
-pub(crate) trait Indices {
+pub(crate) trait Indices: Sized {
     /// The bound functions of one instance.
     type Guest;
+
+    fn find(pre: &InstancePre<CallState>) -> wasmtime::Result<Self>;
 
     fn bind(
         &self,
@@ -45,6 +47,10 @@ macro_rules! indices {
     ($($interface:ident)*) => {$(
         impl Indices for $interface::GuestIndices {
             type Guest = $interface::Guest;
+
+            fn find(pre: &InstancePre<CallState>) -> wasmtime::Result<Self> {
+                Self::new(pre)
+            }
 
             fn bind(
                 &self,
@@ -59,6 +65,11 @@ macro_rules! indices {
 indices!(judge group_judge hint_extractor loss advantage environment);
 
 impl<I: Indices> LinkedExport<I> {
+    fn new(pre: InstancePre<CallState>) -> wasmtime::Result<Self> {
+        let indices = I::find(&pre)?;
+        Ok(Self { pre, indices })
+    }
+
     /// Creates a fresh instance in this store.
     pub(crate) async fn instantiate(&self, store: &mut Store<CallState>) -> Result<I::Guest, Stop> {
         let instance = self
@@ -77,30 +88,12 @@ impl Export {
     pub(crate) fn find(kind: Kind, pre: InstancePre<CallState>) -> wasmtime::Result<Export> {
         check_types(kind, &pre)?;
         Ok(match kind {
-            Kind::Judge => Export::Judge(LinkedExport {
-                indices: judge::GuestIndices::new(&pre)?,
-                pre,
-            }),
-            Kind::GroupJudge => Export::GroupJudge(LinkedExport {
-                indices: group_judge::GuestIndices::new(&pre)?,
-                pre,
-            }),
-            Kind::Hint => Export::Hint(LinkedExport {
-                indices: hint_extractor::GuestIndices::new(&pre)?,
-                pre,
-            }),
-            Kind::Loss => Export::Loss(LinkedExport {
-                indices: loss::GuestIndices::new(&pre)?,
-                pre,
-            }),
-            Kind::Advantage => Export::Advantage(LinkedExport {
-                indices: advantage::GuestIndices::new(&pre)?,
-                pre,
-            }),
-            Kind::Environment => Export::Environment(LinkedExport {
-                indices: environment::GuestIndices::new(&pre)?,
-                pre,
-            }),
+            Kind::Judge => Export::Judge(LinkedExport::new(pre)?),
+            Kind::GroupJudge => Export::GroupJudge(LinkedExport::new(pre)?),
+            Kind::Hint => Export::Hint(LinkedExport::new(pre)?),
+            Kind::Loss => Export::Loss(LinkedExport::new(pre)?),
+            Kind::Advantage => Export::Advantage(LinkedExport::new(pre)?),
+            Kind::Environment => Export::Environment(LinkedExport::new(pre)?),
         })
     }
 }
@@ -164,7 +157,7 @@ impl ExportedInterface<'_> {
         match component.get_export(Some(&index), name) {
             Some((ComponentItem::ComponentFunc(function), _)) => function
                 .typecheck::<P, R>(&self.pre.instance_type())
-                .map_err(|error| error.context(format!("{} has another type", name))),
+                .map_err(|error| error.context(format!("{name} has another type"))),
             _ => Err(missing()),
         }
     }

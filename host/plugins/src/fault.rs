@@ -38,7 +38,7 @@ pub enum FaultKind {
         setting: &'static str,
     },
     /// A call of the fast profile exceeded its wall time limit.
-    #[error("timed out after {limit_ms} ms; raise limits.wall_ms to allow more")]
+    #[error("timed out after {limit_ms} ms; raise limits.wall_time to allow more")]
     Wall {
         /// The limit, in milliseconds.
         limit_ms: u64,
@@ -46,7 +46,7 @@ pub enum FaultKind {
     /// A call of the deterministic profile exceeded its wall time limit. This is a condition of the host and not a fault
     /// of the component: the same call returns its result when the machine is less busy.
     #[error(
-        "not finished within {limit_ms} ms because this machine is busy; the plugin is not at fault: retry the call, or raise limits.wall_ms"
+        "not finished within {limit_ms} ms because this machine is busy; the plugin is not at fault: retry the call, or raise limits.wall_time"
     )]
     DeadlineExceeded {
         /// The limit, in milliseconds.
@@ -54,7 +54,7 @@ pub enum FaultKind {
     },
     /// The sum of linear memory exceeded its limit.
     #[error(
-        "memory limit exceeded: requested {wanted} bytes, the limit is {limit}; raise limits.memory_bytes to allow more"
+        "memory limit exceeded: requested {wanted} bytes, the limit is {limit}; raise limits.memory to allow more"
     )]
     Memory {
         /// Requested sum over all memories.

@@ -5,18 +5,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
+use std::time::Duration;
 
+use clawhost_config::{Limits, PluginHostConfig, Profile, VerdictRules};
 use tokio::runtime::Runtime;
 
 use crate::bindings::{advantage, loss};
-use crate::call::{CallContext, Limits};
+use crate::call::{CallContext, TICK};
 use crate::capability::http::policy;
 use crate::capability::http::redact::Redactor;
 use crate::conversation::Trajectory;
 use crate::grants::{GrantFile, Grants, Manifest};
-use crate::host::{HostOptions, PluginHost};
-use crate::profile::Profile;
-use crate::verdict::{Metric, Verdict, VerdictRules, Vote};
+use crate::host::PluginHost;
+use crate::options::HostOptions;
+use crate::verdict::{CheckResult, Metric, Verdict, Vote};
 use crate::worlds;
 
 /// Any component file is rejected, or it loads and its calls end.
@@ -24,8 +26,11 @@ pub fn loading(bytes: &[u8]) {
     static HOST: OnceLock<Option<(PluginHost, Runtime)>> = OnceLock::new();
     let host = HOST.get_or_init(|| {
         let options = HostOptions {
-            threads: 1,
-            instances: 2,
+            config: PluginHostConfig {
+                num_threads: 1,
+                max_instances: 2,
+                ..PluginHostConfig::default()
+            },
             ..HostOptions::default()
         };
         let runtime = tokio::runtime::Builder::new_current_thread().build().ok()?;
@@ -37,8 +42,8 @@ pub fn loading(bytes: &[u8]) {
     let call = CallContext {
         limits: Limits {
             fuel: 10_000_000,
-            cpu_ticks: 20,
-            wall_ms: 2_000,
+            cpu_time: 20 * TICK,
+            wall_time: Duration::from_secs(2),
             ..Limits::default()
         },
         ..CallContext::default()
@@ -143,7 +148,7 @@ pub fn url_policy(bytes: &[u8]) {
             continue;
         };
         assert!(grants.origins.contains(&admitted.origin), "{url:?}");
-        let host = admitted.url.host_str().unwrap_or_default();
+        let host = admitted.url.host_str().expect("admitted URLs have a host");
         assert!(
             host == "api.example" || host == "127.0.0.1",
             "{url:?} leads to {host}"
@@ -168,7 +173,7 @@ pub fn grants_file(bytes: &[u8]) {
         return;
     };
     assert!(entries.keys().all(|digest| digest.len() == 64));
-    let written = toml::to_string_pretty(&entries).unwrap_or_default();
+    let written = toml::to_string_pretty(&entries).expect("grants are TOML");
     let again: Result<BTreeMap<_, _>, _> = GrantFile::parse(&written);
     assert_eq!(again.ok().as_ref(), Some(&entries), "{text:?}");
 }
@@ -187,9 +192,9 @@ pub fn manifest(bytes: &[u8]) {
     };
     let limits = Limits::default();
     let narrowed = manifest.budgets().narrow(limits.clone());
-    assert!(narrowed.fuel <= limits.fuel && narrowed.cpu_ticks <= limits.cpu_ticks);
-    assert!(narrowed.wall_ms <= limits.wall_ms && narrowed.wall_ms > 0);
-    assert!(narrowed.memory_bytes <= limits.memory_bytes);
+    assert!(narrowed.fuel <= limits.fuel && narrowed.cpu_time <= limits.cpu_time);
+    assert!(narrowed.wall_time <= limits.wall_time && !narrowed.wall_time.is_zero());
+    assert!(narrowed.memory <= limits.memory);
     assert!(narrowed.host_calls <= limits.host_calls && narrowed.http_calls <= limits.http_calls);
     assert!(narrowed.model_calls <= limits.model_calls);
     assert!(narrowed.model_tokens <= limits.model_tokens);
@@ -229,7 +234,7 @@ fn assert_valid(verdict: &Verdict) {
     assert!(in_range(verdict.reward), "{verdict:?}");
     assert!(verdict.votes.len() <= rules.votes);
     assert!(verdict.votes.iter().all(|vote| in_range(vote.score)));
-    assert!(verdict.rationale.len() <= rules.text_bytes);
+    assert!(verdict.rationale.len() <= rules.text_size);
     assert!(
         verdict
             .metrics

@@ -1,9 +1,8 @@
 //! The plugin host: loads components and returns callable plugins.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use serde::Serialize;
 use tokio::sync::Semaphore;
 use wasmtime::component::Component;
 
@@ -25,12 +24,12 @@ use crate::invoke;
 use crate::kind::Kind;
 use crate::linking;
 use crate::loaded_plugin::{LoadedPlugin, SharedStats, max_slots};
-pub use crate::options::HostOptions;
+use crate::lock::lock;
+use crate::options::HostOptions;
 use crate::precheck;
-use crate::profile::Profile;
-use crate::receipt::Receipt;
+use crate::receipt::CallResult;
 use crate::thread_pool::PluginThreadPool;
-use crate::verdict::Verdict;
+use clawhost_config::Profile;
 
 /// Loads components and runs them on its own thread pool. Clones share all state.
 #[derive(Clone)]
@@ -96,7 +95,7 @@ impl PluginHost {
         profile: Profile,
     ) -> Result<Plugin, PluginError> {
         let grants = &manifest.narrow(grants);
-        precheck::check(bytes, self.inner.options.max_component_bytes)?;
+        precheck::check(bytes, self.inner.options.config.max_component_size)?;
         let digest = inspect::digest(bytes);
         let runtime = self.runtime(profile)?;
         let CompiledComponent { component, cached } = self
@@ -108,7 +107,7 @@ impl PluginHost {
         admission::check_capabilities(options, name, &inspection, grants, manifest)?;
         admission::check_initial_size(options, &inspection)?;
         let export = link(&runtime, &component, &inspection)?;
-        let max_slots = max_slots(options.instances);
+        let max_slots = max_slots(options.config.max_instances);
         let linked = LinkedComponent {
             name,
             profile,
@@ -217,24 +216,15 @@ impl PluginHost {
 
     /// The call statistics of every component since this host started: name, digest, statistics.
     pub fn call_stats(&self) -> Vec<(String, String, CallStats)> {
-        let call_stats = self
-            .inner
-            .call_stats
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let call_stats = lock(&self.inner.call_stats);
         let one = |((name, digest), stats): (&(String, String), &SharedStats)| {
-            let stats = stats.lock().unwrap_or_else(PoisonError::into_inner);
-            (name.clone(), digest.clone(), stats.clone())
+            (name.clone(), digest.clone(), lock(stats).clone())
         };
         call_stats.iter().map(one).collect()
     }
 
     fn stats_of(&self, name: &str, digest: &str) -> SharedStats {
-        let mut call_stats = self
-            .inner
-            .call_stats
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut call_stats = lock(&self.inner.call_stats);
         let key = (name.to_owned(), digest.to_owned());
         Arc::clone(call_stats.entry(key).or_default())
     }
@@ -244,7 +234,7 @@ impl PluginHost {
     /// # Errors
     /// [`PluginError`] when it is not a plugin component.
     pub fn inspect(&self, bytes: &[u8]) -> Result<Inspection, PluginError> {
-        precheck::check(bytes, self.inner.options.max_component_bytes)?;
+        precheck::check(bytes, self.inner.options.config.max_component_size)?;
         let digest = inspect::digest(bytes);
         let profile = Profile::default();
         let runtime = self.runtime(profile)?;
@@ -268,9 +258,7 @@ impl PluginHost {
             Profile::Deterministic => &self.inner.deterministic,
             Profile::Fast => &self.inner.fast,
         };
-        let mut slot = slot
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut slot = lock(slot);
         if let Some(runtime) = &*slot {
             return Ok(Arc::clone(runtime));
         }
@@ -310,18 +298,6 @@ pub struct Plugin {
     export: Export,
     cached: bool,
 }
-
-/// The outcome of a call and its receipt.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct CallResult<T> {
-    /// The validated result, or the fault.
-    pub outcome: Result<T, Fault>,
-    /// The resource usage of the call.
-    pub receipt: Receipt,
-}
-
-/// The result of a judge call.
-pub type JudgeResult = CallResult<Verdict>;
 
 impl Plugin {
     /// The name under which it was loaded.

@@ -14,10 +14,9 @@ use crate::bindings::types::PluginError as GuestError;
 use crate::call::CallContext;
 use crate::convert;
 use crate::fault::{Fault, FaultKind, PluginErrorKind};
-use crate::host::CallResult;
 use crate::loaded_plugin::LoadedPlugin;
 use crate::printable::one_line;
-use crate::receipt::{Outcome, Receipt};
+use crate::receipt::{CallResult, Outcome, Receipt};
 use crate::store::CallState;
 
 /// Bytes of a plugin's own error message that are kept.
@@ -30,7 +29,7 @@ const MESSAGE_BYTES: usize = 2 << 10;
 /// low.
 const FUEL_PORTION: u64 = 10_000_000;
 
-/// Why a call stopped, before it is told as a fault.
+/// Why a call stopped, before it is classified as a fault.
 pub(crate) enum Stop {
     /// The engine stopped while instantiating.
     Linking(wasmtime::Error),
@@ -177,15 +176,15 @@ pub(crate) async fn supervise<T, F>(
 where
     F: for<'a> FnOnce(&'a mut Store<CallState>) -> Work<'a, T>,
 {
-    let limit = Duration::from_millis(store.data().meter.limits().wall_ms);
+    let limit = store.data().meter.limits().wall_time;
     let started = Instant::now();
     let result = tokio::time::timeout(limit, work(store)).await;
-    // A guest that is told in its last moment that a model or an exchange has run out of time may still answer
-    // something. What it answers depends on the clock, so a deterministic call has no result any more.
+    // A guest that learns in its last moment that a model or an exchange has run out of time may still answer
+    // something. Its answer depends on the clock, so a deterministic call has no result any more.
     let late = store.data().is_deterministic() && store.data().started.elapsed() >= limit;
     let result = match result {
         Ok(Ok(value)) if !late => Ok(value),
-        Ok(Err(stop)) if !late => Err(tell(stop, store)),
+        Ok(Err(stop)) if !late => Err(classify(stop, store)),
         _ => Err(Fault {
             kind: store.data().out_of_time(),
             frames: Vec::new(),
@@ -223,8 +222,8 @@ fn arm(loaded: &Arc<LoadedPlugin>, mut call: CallContext) -> wasmtime::Result<St
 pub(crate) fn refuel(store: &mut Store<CallState>) -> wasmtime::Result<()> {
     store.data_mut().reset();
     let limits = store.data().meter.limits();
-    let (fuel, host_call_bytes) = (limits.fuel, limits.host_call_bytes);
-    store.set_hostcall_fuel(host_call_bytes);
+    let (fuel, host_call_size) = (limits.fuel, limits.host_call_size);
+    store.set_hostcall_fuel(host_call_size);
     if store.data().is_deterministic() {
         store.set_fuel(fuel)?;
     }
@@ -232,8 +231,8 @@ pub(crate) fn refuel(store: &mut Store<CallState>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// What stopped the call, in our words.
-fn tell(stop: Stop, store: &mut Store<CallState>) -> Fault {
+/// Converts what stopped the call to a fault.
+fn classify(stop: Stop, store: &mut Store<CallState>) -> Fault {
     let (error, linking) = match stop {
         Stop::Plugin(kind, message) => {
             return Fault {
@@ -254,7 +253,7 @@ fn tell(stop: Stop, store: &mut Store<CallState>) -> Fault {
     };
     let frames = frames(&error);
     let limits = store.data().meter.limits();
-    let (fuel_limit, host_call_bytes) = (limits.fuel, limits.host_call_bytes as u64);
+    let (fuel_limit, host_call_size) = (limits.fuel, limits.host_call_size as u64);
     let kind = store.data_mut().meter.cause().unwrap_or_else(|| {
         let message = || one_line(&error.root_cause().to_string(), MESSAGE_BYTES);
         match error.downcast_ref::<Trap>() {
@@ -266,9 +265,9 @@ fn tell(stop: Stop, store: &mut Store<CallState>) -> Fault {
             },
             Some(Trap::StackOverflow) => FaultKind::Stack,
             None if carries_too_much(&error) => FaultKind::Budget {
-                what: "host_call_bytes",
-                used: host_call_bytes,
-                limit: host_call_bytes,
+                what: "host_call_size",
+                used: host_call_size,
+                limit: host_call_size,
             },
             Some(_) => FaultKind::Trap { message: message() },
             None if linking => FaultKind::Link { message: message() },
@@ -284,7 +283,7 @@ fn tell(stop: Stop, store: &mut Store<CallState>) -> Fault {
     }
 }
 
-/// The guest hands over more than `limits.host_call_bytes`. The engine's error for it has no public
+/// The guest hands over more than `limits.host_call_size`. The engine's error for it has no public
 /// type, only these words.
 fn carries_too_much(error: &wasmtime::Error) -> bool {
     error
@@ -352,21 +351,21 @@ fn settle<T>(receipt: &mut Receipt, store: &Store<CallState>, result: &Result<T,
         Err(fault) => Outcome::of(fault),
     };
     state.loaded.count(receipt);
-    report(state, receipt, result.as_ref().err());
+    log_problems(state, receipt, result.as_ref().err());
 }
 
-/// Tells the operator what is wrong, at a rate that a plugin cannot raise. The receipts have it all.
-fn report(state: &CallState, receipt: &Receipt, fault: Option<&Fault>) {
+/// Logs faults and dropped lines, at a rate that a plugin cannot raise. The receipts are complete.
+fn log_problems(state: &CallState, receipt: &Receipt, fault: Option<&Fault>) {
     let fault = fault.filter(|fault| !fault.is_unsupported());
     if state.log.dropped == 0 && fault.is_none() {
         return;
     }
-    let Some(untold) = state.loaded.fault_rate.admits(Instant::now()) else {
+    let Some(suppressed) = state.loaded.fault_rate.admits(Instant::now()) else {
         return;
     };
     let plugin = state.loaded.name.as_str();
-    if untold > 0 {
-        tracing::warn!(target: "clawhost::plugin", plugin, untold, "more calls of this plugin went wrong than are told here");
+    if suppressed > 0 {
+        tracing::warn!(target: "clawhost::plugin", plugin, suppressed, "more calls of this plugin failed than are logged");
     }
     if state.log.dropped > 0 {
         tracing::warn!(target: "clawhost::plugin", plugin, call = receipt.call, dropped = state.log.dropped, "log lines dropped");
@@ -378,4 +377,48 @@ fn report(state: &CallState, receipt: &Receipt, fault: Option<&Fault>) {
 
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::{Message, Role, Trajectory};
+    use crate::embedded::embedded_component;
+    use crate::grants::Grants;
+    use crate::host::PluginHost;
+    use crate::options::HostOptions;
+    use clawhost_config::Profile;
+
+    #[tokio::test]
+    async fn a_panic_fails_its_call_only() {
+        let options = HostOptions {
+            config: clawhost_config::PluginHostConfig {
+                num_threads: 1,
+                max_instances: 1,
+                ..Default::default()
+            },
+            ..HostOptions::default()
+        };
+        let host = PluginHost::new(options).unwrap();
+        let bytes = embedded_component("judge-minimal").unwrap();
+        let plugin = host
+            .load("judge", bytes, &Grants::default(), Profile::Deterministic)
+            .unwrap();
+        let call = CallContext::default();
+        let failed: CallResult<()> = on_plugin_threads(plugin.loaded(), call.clone(), |_| {
+            Box::pin(async { unreachable!("a broken invariant") })
+        })
+        .await;
+        let fault = failed.outcome.unwrap_err();
+        assert!(matches!(fault.kind, FaultKind::Host { .. }), "{fault}");
+        // Its thread and its only instance serve the next call.
+        let mut turns = Trajectory::new("s", "g");
+        let reply = Message::text(Role::Assistant, "4");
+        turns.push(Vec::new(), reply, Vec::new(), false);
+        let judged = plugin.score_turn(call, &turns, 0).await;
+        assert!(
+            judged.receipt.fuel.is_some_and(|fuel| fuel > 0),
+            "{judged:?}"
+        );
+    }
 }

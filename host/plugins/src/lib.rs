@@ -4,6 +4,30 @@
 //! Every call runs in a fresh store under limits on CPU, wall time, memory and host calls. Whatever a guest does, the
 //! call ends with a validated result or a typed [`Fault`], and with a [`Receipt`]. Host capabilities such as models
 //! are traits that the binary implements, so this crate does not link the inference engine.
+//!
+//! ```
+//! use clawhost_plugins::{
+//!     CallContext, Grants, HostOptions, Message, PluginHost, Profile, Role, Trajectory,
+//!     embedded_component,
+//! };
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let host = PluginHost::new(HostOptions::default())?;
+//! let component = embedded_component("judge-next-state").expect("a component of this program");
+//! let judge = host.load("judge", component, &Grants::default(), Profile::Deterministic)?;
+//!
+//! let mut turns = Trajectory::new("session", "group");
+//! let prompt = Message::text(Role::User, "What is 2 + 2?");
+//! let reply = Message::text(Role::Assistant, "5");
+//! let next_state = Message::text(Role::User, "No, that is wrong.");
+//! turns.push(vec![prompt], reply, vec![next_state], false);
+//! let result = judge.score_turn(CallContext::default(), &turns, 0).await;
+//! assert!(result.outcome?.reward < 0.0);
+//! assert!(result.receipt.fuel.is_some());
+//! # Ok(())
+//! # }
+//! ```
 
 mod admission;
 mod bindings;
@@ -28,22 +52,23 @@ mod invoke;
 mod kind;
 mod linking;
 mod loaded_plugin;
+mod lock;
 pub mod measure;
 mod meter;
 mod openai;
 mod options;
 mod precheck;
 pub mod printable;
-mod profile;
 mod receipt;
 mod regular_file;
 mod store;
+mod tail_buffer;
 mod thread_pool;
 mod verdict;
 mod wasi;
 mod worlds;
 
-pub use call::{CallContext, Limits, TICK, TensorLimits};
+pub use call::{CallContext, TICK};
 pub use call_stats::{CallStats, LatencyHistogram};
 pub use capability::Answer;
 pub use capability::http::{HttpRequest, InboundResponse, Network, NetworkError, OutboundRequest};
@@ -51,9 +76,8 @@ pub use capability::model::{
     ModelChoice, ModelClient, ModelError, ModelFinish, ModelRequest, ModelResponse, ToolSpec,
 };
 pub use capability::state::{StateEntry, StateError, StatePage, StateScope, StateStore};
-pub use compiling::{
-    CompileLimits, CompileResource, CompilerCommand, CompilerExit, compile_component,
-};
+pub use clawhost_config::{CompileLimits, Limits, PluginHostConfig, Profile, VerdictRules};
+pub use compiling::{CompileResource, CompilerCommand, CompilerExit, compile_component};
 pub use conversation::{Blob, Message, Part, Role, ToolCall, Trajectory, Turn};
 pub use embedded::{EMBEDDED_COMPONENTS, embedded_component};
 pub use error::PluginError;
@@ -62,14 +86,13 @@ pub use grants::{
     Capability, GrantEditor, GrantEntry, GrantFile, GrantFileError, Grants, HTTP_PLACEHOLDER,
     Manifest, ManifestError, Origin, SecretBinding,
 };
-pub use host::{CallResult, HostOptions, JudgeResult, Plugin, PluginHost};
+pub use host::{Plugin, PluginHost};
 pub use inspect::{Inspection, digest};
 pub use kind::Kind;
-pub use openai::MessageError;
-pub use profile::Profile;
-pub use receipt::{Outcome, Receipt};
+pub use options::HostOptions;
+pub use receipt::{CallResult, JudgeResult, Outcome, Receipt};
 pub use regular_file::{FileError, read_regular_file};
-pub use verdict::{Metric, Verdict, VerdictRules, Vote};
+pub use verdict::{Metric, Verdict, Vote};
 pub use worlds::advantage::{Advantages, Estimate, RewardedSequence};
 pub use worlds::environment::{
     Episode, EpisodeOutcome, EpisodeTask, Observation, Progress, Transition,

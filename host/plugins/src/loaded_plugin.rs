@@ -1,6 +1,6 @@
 //! A loaded component with its capabilities: the state that all calls of a plugin share.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Semaphore;
 
@@ -13,9 +13,10 @@ use crate::engine::WasmRuntime;
 use crate::grants::Budgets;
 use crate::inspect::Inspection;
 use crate::kind::Kind;
-use crate::profile::Profile;
+use crate::lock::lock;
 use crate::receipt::Receipt;
 use crate::thread_pool::PluginThreadPool;
+use clawhost_config::Profile;
 
 /// The call statistics of a component, shared by all plugins loaded from it under the same name.
 pub(crate) type SharedStats = Arc<Mutex<CallStats>>;
@@ -49,11 +50,7 @@ pub(crate) struct LoadedPlugin {
 impl LoadedPlugin {
     /// Adds a call to the statistics.
     pub(crate) fn count(&self, receipt: &Receipt) {
-        let mut stats = self
-            .call_stats
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        stats.add(receipt);
+        lock(&self.call_stats).add(receipt);
     }
 }
 

@@ -4,19 +4,17 @@
 //! one large memory. The first exceeded limit is stored as the cause of the fault, because the engine returns it
 //! wrapped in its own errors.
 
+use clawhost_config::{Limits, Profile};
 use wasmtime::ResourceLimiter;
 
-use crate::call::Limits;
+use crate::call::TICK;
 use crate::fault::FaultKind;
-use crate::profile::Profile;
 
 pub(crate) struct Meter {
     limits: Limits,
     profile: Profile,
-    memory: usize,
-    last_memory_growth: usize,
-    tables: usize,
-    last_table_growth: usize,
+    memory: Grown,
+    tables: Grown,
     pub(crate) peak_memory: usize,
     pub(crate) ticks: u64,
     pub(crate) host_calls: u64,
@@ -24,6 +22,42 @@ pub(crate) struct Meter {
     pub(crate) model_tokens: u64,
     pub(crate) http_calls: u32,
     cause: Option<FaultKind>,
+}
+
+/// The sum of the sizes of all memories, or of all tables, of a store.
+#[derive(Debug, Clone, Copy, Default)]
+struct Grown {
+    size: usize,
+    last: usize,
+}
+
+impl Grown {
+    /// Counts a growth and returns whether the engine may grow; `Err` has the size that exceeds `limit`.
+    fn grow(
+        &mut self,
+        (current, desired): (usize, usize),
+        maximum: Option<usize>,
+        limit: usize,
+    ) -> Result<bool, usize> {
+        if maximum.is_some_and(|maximum| desired > maximum && current > 0) {
+            return Ok(false);
+        }
+        let growth = desired.saturating_sub(current);
+        let wanted = self.size.saturating_add(growth);
+        if wanted > limit {
+            return Err(wanted);
+        }
+        *self = Self {
+            size: wanted,
+            last: growth,
+        };
+        Ok(true)
+    }
+
+    /// Takes the last growth back.
+    fn undo(&mut self) {
+        self.size -= std::mem::take(&mut self.last);
+    }
 }
 
 /// The error that makes the engine stop the guest; [`Meter::cause`] returns which limit it was.
@@ -36,10 +70,8 @@ impl Meter {
         Meter {
             limits,
             profile,
-            memory: 0,
-            last_memory_growth: 0,
-            tables: 0,
-            last_table_growth: 0,
+            memory: Grown::default(),
+            tables: Grown::default(),
             peak_memory: 0,
             ticks: 0,
             host_calls: 0,
@@ -73,16 +105,22 @@ impl Meter {
     /// profile ticks are only counted, because their number depends on the load of the machine.
     pub(crate) fn tick(&mut self) -> bool {
         self.ticks += 1;
-        if self.profile == Profile::Deterministic || self.ticks < self.limits.cpu_ticks {
+        if self.profile == Profile::Deterministic || self.ticks < self.max_ticks() {
             return true;
         }
         self.stop(FaultKind::Cpu {
             used: self.ticks,
-            limit: self.limits.cpu_ticks,
+            limit: self.max_ticks(),
             unit: "ticks",
-            setting: "cpu_ticks",
+            setting: "cpu_time",
         });
         false
+    }
+
+    /// The CPU limit of the fast profile, in whole ticks.
+    fn max_ticks(&self) -> u64 {
+        let ticks = self.limits.cpu_time.as_millis().div_ceil(TICK.as_millis());
+        u64::try_from(ticks).unwrap_or(u64::MAX)
     }
 
     /// Counts a call from the guest into the host.
@@ -113,24 +151,14 @@ impl ResourceLimiter for Meter {
         desired: usize,
         maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        if maximum.is_some_and(|maximum| desired > maximum && current > 0) {
-            return Ok(false);
-        }
-        let growth = desired.saturating_sub(current);
-        let wanted = self.memory.saturating_add(growth);
-        if wanted > self.limits.memory_bytes {
-            let limit = self.limits.memory_bytes;
-            return Err(self.stop(FaultKind::Memory { wanted, limit }));
-        }
-        self.memory = wanted;
-        self.last_memory_growth = growth;
-        self.peak_memory = self.peak_memory.max(wanted);
-        Ok(true)
+        let limit = self.limits.memory;
+        let grown = self.memory.grow((current, desired), maximum, limit);
+        self.peak_memory = self.peak_memory.max(self.memory.size);
+        grown.map_err(|wanted| self.stop(FaultKind::Memory { wanted, limit }))
     }
 
     fn memory_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
-        self.memory = self.memory.saturating_sub(self.last_memory_growth);
-        self.last_memory_growth = 0;
+        self.memory.undo();
         Ok(())
     }
 
@@ -140,23 +168,13 @@ impl ResourceLimiter for Meter {
         desired: usize,
         maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        if maximum.is_some_and(|maximum| desired > maximum && current > 0) {
-            return Ok(false);
-        }
-        let growth = desired.saturating_sub(current);
-        let wanted = self.tables.saturating_add(growth);
-        if wanted > self.limits.table_elements {
-            let limit = self.limits.table_elements;
-            return Err(self.stop(FaultKind::Table { wanted, limit }));
-        }
-        self.tables = wanted;
-        self.last_table_growth = growth;
-        Ok(true)
+        let limit = self.limits.table_elements;
+        let grown = self.tables.grow((current, desired), maximum, limit);
+        grown.map_err(|wanted| self.stop(FaultKind::Table { wanted, limit }))
     }
 
     fn table_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
-        self.tables = self.tables.saturating_sub(self.last_table_growth);
-        self.last_table_growth = 0;
+        self.tables.undo();
         Ok(())
     }
 
@@ -180,7 +198,7 @@ mod tests {
     #[test]
     fn memory_is_summed_and_failed_growth_is_not_counted() {
         let limits = Limits {
-            memory_bytes: 100,
+            memory: 100,
             ..Limits::default()
         };
         let mut meter = Meter::new(limits, Profile::Deterministic);
@@ -204,7 +222,7 @@ mod tests {
     #[test]
     fn ticks_are_limited_exactly_and_only_in_the_fast_profile() {
         let limits = Limits {
-            cpu_ticks: 3,
+            cpu_time: 3 * TICK,
             ..Limits::default()
         };
         let mut meter = Meter::new(limits.clone(), Profile::Deterministic);

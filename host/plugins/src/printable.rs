@@ -40,8 +40,7 @@ fn is_direction_or_invisible(c: char) -> bool {
 
 /// The longest prefix of `text` of at most `max_bytes` that ends at a character boundary.
 pub(crate) fn truncate(text: &str, max_bytes: usize) -> &str {
-    let end = text.floor_char_boundary(max_bytes);
-    text.get(..end).unwrap_or("")
+    &text[..text.floor_char_boundary(max_bytes)]
 }
 
 #[cfg(test)]

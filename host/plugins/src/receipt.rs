@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use crate::fault::{Fault, FaultKind, PluginErrorKind};
-use crate::profile::Profile;
+use crate::verdict::Verdict;
+use clawhost_config::Profile;
 
 /// The resource usage and outcome of one call. Every call has one, whatever its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -67,3 +68,15 @@ impl Outcome {
         }
     }
 }
+
+/// The outcome of a call and its receipt.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CallResult<T> {
+    /// The validated result, or the fault.
+    pub outcome: Result<T, Fault>,
+    /// The resource usage of the call.
+    pub receipt: Receipt,
+}
+
+/// The result of a judge call.
+pub type JudgeResult = CallResult<Verdict>;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 use wasmtime::component::ResourceTable;
@@ -16,8 +16,8 @@ use crate::capability::state::StateGrant;
 use crate::fault::FaultKind;
 use crate::loaded_plugin::LoadedPlugin;
 use crate::meter::Meter;
-use crate::profile::Profile;
-use crate::wasi::TailBuffer;
+use crate::tail_buffer::TailBuffer;
+use clawhost_config::Profile;
 
 /// The data of a store. A store serves one call, or one episode, and is dropped afterwards.
 pub(crate) struct CallState {
@@ -94,19 +94,23 @@ impl CallState {
 
     /// Milliseconds until the wall limit.
     pub(crate) fn wall_left_ms(&self) -> u64 {
-        let spent = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.meter.limits().wall_ms.saturating_sub(spent)
+        let limit = self.meter.limits().wall_time;
+        millis(limit.saturating_sub(self.started.elapsed()))
     }
 
     /// The fault of a call that exceeded its wall time limit. In the deterministic profile fuel limits the guest, so a
     /// slow call is caused by a busy machine and not by the plugin.
     pub(crate) fn out_of_time(&self) -> FaultKind {
-        let limit_ms = self.meter.limits().wall_ms;
+        let limit_ms = millis(self.meter.limits().wall_time);
         match self.loaded.profile {
             Profile::Deterministic => FaultKind::DeadlineExceeded { limit_ms },
             Profile::Fast => FaultKind::Wall { limit_ms },
         }
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn derive_seed(digest: &str, call: &CallContext) -> u64 {

@@ -3,6 +3,7 @@
 //! A component's result is untrusted: a reward that is not finite or outside the configured range never reaches a
 //! sample. Nothing is clamped or repaired, because a repaired reward would look like an intended one.
 
+use clawhost_config::VerdictRules;
 use serde::{Deserialize, Serialize};
 
 /// A named number for metrics. Never used for training.
@@ -38,47 +39,22 @@ pub struct Verdict {
     pub metrics: Vec<Metric>,
 }
 
-/// Validation rules for verdicts and other results.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct VerdictRules {
-    /// Smallest reward and vote. Default -1.
-    pub min: f32,
-    /// Largest reward and vote. Default 1.
-    pub max: f32,
-    /// Maximum votes in one verdict. Default 1,000.
-    pub votes: usize,
-    /// Maximum metrics in one result. Default 256.
-    pub metrics: usize,
-    /// Maximum bytes of one rationale. Default 16 KiB.
-    pub text_bytes: usize,
-    /// Maximum bytes of a metric's name. Default 128.
-    pub name_bytes: usize,
-    /// Maximum bytes of one result, counting its texts, votes and metrics. All of it is recorded for every turn.
-    /// Default 128 KiB.
-    pub total_bytes: usize,
+/// Validation of results by the configured rules. An error says which rule is violated, and what is allowed.
+pub(crate) trait CheckResult {
+    /// Checks a verdict.
+    fn check(&self, verdict: &Verdict) -> Result<(), String>;
+    /// Checks the size of a whole result: `bytes` of texts and numbers plus its metrics.
+    fn check_total(&self, bytes: usize, metrics: &[Metric]) -> Result<(), String>;
+    /// Checks the metrics of a result: bounded, named, finite.
+    fn check_metrics(&self, metrics: &[Metric]) -> Result<(), String>;
+    /// Checks that a value is finite and in the range of rewards.
+    fn check_reward(&self, what: &str, value: f32) -> Result<(), String>;
+    /// Checks the size of a text.
+    fn check_text(&self, what: &str, text: &str) -> Result<(), String>;
 }
 
-impl Default for VerdictRules {
-    fn default() -> Self {
-        VerdictRules {
-            min: -1.0,
-            max: 1.0,
-            votes: 1_000,
-            metrics: 256,
-            text_bytes: 16 << 10,
-            name_bytes: 128,
-            total_bytes: 128 << 10,
-        }
-    }
-}
-
-impl VerdictRules {
-    /// Validates a verdict.
-    ///
-    /// # Errors
-    /// A message about the first violated rule: what is wrong and what is allowed.
-    pub fn check(&self, verdict: &Verdict) -> Result<(), String> {
+impl CheckResult for VerdictRules {
+    fn check(&self, verdict: &Verdict) -> Result<(), String> {
         self.check_reward("reward", verdict.reward)?;
         self.check_text("rationale", &verdict.rationale)?;
         if verdict.votes.len() > self.votes {
@@ -101,24 +77,22 @@ impl VerdictRules {
         self.check_total(verdict.rationale.len() + votes, &verdict.metrics)
     }
 
-    /// Checks the size of a whole result: `bytes` of texts and numbers plus its metrics.
-    pub(crate) fn check_total(&self, bytes: usize, metrics: &[Metric]) -> Result<(), String> {
+    fn check_total(&self, bytes: usize, metrics: &[Metric]) -> Result<(), String> {
         let metrics: usize = metrics
             .iter()
             .map(|metric| size_of::<f64>() + metric.name.len())
             .sum();
         let total = bytes + metrics;
-        if total > self.total_bytes {
+        if total > self.total_size {
             return Err(format!(
-                "the result has {total} bytes in all, the limit is {}; raise limits.verdict.total_bytes to allow more",
-                self.total_bytes
+                "the result has {total} bytes in all, the limit is {}; raise limits.verdict.total_size to allow more",
+                self.total_size
             ));
         }
         Ok(())
     }
 
-    /// Checks the metrics of a result: bounded, named, finite.
-    pub(crate) fn check_metrics(&self, metrics: &[Metric]) -> Result<(), String> {
+    fn check_metrics(&self, metrics: &[Metric]) -> Result<(), String> {
         if metrics.len() > self.metrics {
             return Err(format!(
                 "{} metrics, the limit is {}",
@@ -127,11 +101,11 @@ impl VerdictRules {
             ));
         }
         for metric in metrics {
-            if metric.name.is_empty() || metric.name.len() > self.name_bytes {
+            if metric.name.is_empty() || metric.name.len() > self.name_size {
                 return Err(format!(
                     "a metric's name has {} bytes, expected 1 to {}",
                     metric.name.len(),
-                    self.name_bytes
+                    self.name_size
                 ));
             }
             if !metric.value.is_finite() {
@@ -144,7 +118,7 @@ impl VerdictRules {
         Ok(())
     }
 
-    pub(crate) fn check_reward(&self, what: &str, value: f32) -> Result<(), String> {
+    fn check_reward(&self, what: &str, value: f32) -> Result<(), String> {
         if !value.is_finite() {
             return Err(format!("{what} is {value}, which is not a finite number"));
         }
@@ -157,12 +131,12 @@ impl VerdictRules {
         Ok(())
     }
 
-    pub(crate) fn check_text(&self, what: &str, text: &str) -> Result<(), String> {
-        if text.len() > self.text_bytes {
+    fn check_text(&self, what: &str, text: &str) -> Result<(), String> {
+        if text.len() > self.text_size {
             return Err(format!(
                 "{what} has {} bytes, the limit is {}",
                 text.len(),
-                self.text_bytes
+                self.text_size
             ));
         }
         Ok(())

@@ -8,12 +8,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use clawhost_policy::{Adapter, LoadedVersion, SamplingParams, TrainedWeights};
+use clawhost_engine::{LoadedVersion, SamplingParams};
+use clawhost_model::{Adapter, TrainedWeights};
 use serde_json::json;
 
 use crate::client::{RemoteClient, mean_difference, run_blocking, server_logprobs};
 use crate::error::adapters_fix;
-use crate::http::{CallError, excerpt};
+use crate::http::CallError;
+use crate::wire::WireFormat;
 
 /// Digits of the digest in an adapter name.
 const DIGEST_DIGITS: usize = 12;
@@ -48,7 +50,7 @@ impl PublishFailure {
     }
 
     fn from_call_error(error: &CallError, client: &RemoteClient, what: &str) -> Self {
-        let (url, kind) = (&client.options.url, client.options.kind);
+        let (url, kind) = (&client.options.url, client.options.backend);
         let fix = match error {
             CallError::Status { .. } => format!("; {}", adapters_fix(kind)),
             _ => String::new(),
@@ -113,11 +115,11 @@ impl Adapters {
     ) -> Result<(), PublishFailure> {
         let dir = write_adapter(client, name, adapter).await?;
         let body = json!({"lora_name": name, "lora_path": dir});
-        let path = client.options.kind.adapter_path(true);
+        let path = client.options.backend.adapter_path(true);
         let key = "engine.remote.adapter_load_timeout";
         match client
             .http
-            .call(path, &body, client.options.load_timeout, key)
+            .call(path, &body, client.options.adapter_load_timeout, key)
             .await
         {
             Ok(response) => check_success(&response).map_err(|error| {
@@ -202,10 +204,10 @@ impl Adapters {
 
     async fn unload(&self, client: &RemoteClient, name: &str) {
         self.forget(name);
-        let path = client.options.kind.adapter_path(false);
+        let path = client.options.backend.adapter_path(false);
         let body = json!({"lora_name": name});
         let key = "engine.remote.adapter_load_timeout";
-        let limit = client.options.load_timeout;
+        let limit = client.options.adapter_load_timeout;
         if let Err(error) = client.http.call(path, &body, limit, key).await {
             tracing::warn!(name, %error, "cannot unload an adapter; the server evicts it when it needs the space");
         }
@@ -218,7 +220,11 @@ impl Adapters {
 }
 
 fn adapter_dir(client: &RemoteClient, name: &str) -> Option<PathBuf> {
-    client.options.adapters.as_ref().map(|dir| dir.join(name))
+    client
+        .options
+        .adapter_dir
+        .as_ref()
+        .map(|dir| dir.join(name))
 }
 
 /// Writes an adapter to a temporary directory and renames it.
@@ -273,7 +279,7 @@ fn check_success(response: &str) -> Result<(), CallError> {
     match success {
         Some(false) => Err(CallError::Status {
             status: 200,
-            message: excerpt(response),
+            message: clawhost_http::error_message(response),
         }),
         _ => Ok(()),
     }
@@ -305,7 +311,7 @@ async fn verify_adapter(
     let returned = server_logprobs(&sampled);
     let version = client.score_locally(version, &sampled).await?;
     let base = client
-        .score_locally(&LoadedVersion::base(&client.model), &sampled)
+        .score_locally(&LoadedVersion::base(client.backend.model()), &sampled)
         .await?;
     let mean = mean_difference(&version, &returned);
     let (url, allowed) = (&client.options.url, client.options.max_logprob_difference);
@@ -325,7 +331,7 @@ async fn verify_adapter(
         if share < 0.5 {
             return Err(VerifyError::Mismatch(format!(
                 "the server at {url} answers {name} with the base model (only {share:.2} of the adapter's effect); {}",
-                adapters_fix(client.options.kind)
+                adapters_fix(client.options.backend)
             )));
         }
     }

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use clawhost_policy::{
-    ActivateVersion, Adapter, Engine, EngineStats, GenerateRequest, LoadedVersion, LoraSpec,
-    RemoteBackend, SubmitError, TokenSink, TrainedWeights,
+use clawhost_engine::{
+    ActivateVersion, Engine, EngineStats, GenerateRequest, LoadedVersion, RemoteBackend,
+    SubmitError, TokenSink,
 };
+use clawhost_model::{Adapter, LoraSpec};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, Semaphore, watch};
 
@@ -18,10 +19,10 @@ use crate::client::RemoteClient;
 use crate::error::RemoteError;
 use crate::http::HttpClient;
 use crate::logprobs_mode::LogprobsMode;
-use crate::options::RemoteOptions;
 use crate::probe::probe;
 use crate::state::{ActivateHandle, BackendState, Counters, RunningRequest, lock};
 use crate::wire::check_supported;
+use clawhost_config::RemoteConfig;
 
 /// Replies scored locally at once: each uses all threads of the model.
 const MAX_CONCURRENT_SCORING: usize = 1;
@@ -38,10 +39,15 @@ pub struct HttpBackend {
 
 impl HttpBackend {
     /// Connects to a server and probes whether it can generate for `engine`. Blocks until the probe is complete.
+    /// `lora` is the shape of the adapters that will be published; if there is one, loading one is probed too.
     ///
     /// # Errors
     /// Why it cannot be used, with a fix.
-    pub fn connect(options: RemoteOptions, engine: &Engine) -> Result<Arc<Self>, RemoteError> {
+    pub fn connect(
+        options: RemoteConfig,
+        lora: Option<LoraSpec>,
+        engine: &Engine,
+    ) -> Result<Arc<Self>, RemoteError> {
         let http = HttpClient::new(&options)?;
         let unusable = |reason: String| RemoteError::Unusable {
             url: options.url.clone(),
@@ -58,10 +64,9 @@ impl HttpBackend {
             .enable_all()
             .build()
             .map_err(|error| unusable(error.to_string()))?;
-        let lora = options.lora.clone();
         let client = Arc::new(RemoteClient {
             http,
-            model: Arc::clone(engine.model()),
+            backend: Arc::clone(engine.backend()),
             prompt,
             options,
         });
@@ -142,19 +147,14 @@ async fn probe_adapter(
     lora: LoraSpec,
     logprob_noise: f64,
 ) -> Result<(), RemoteError> {
-    let adapter = Arc::new(Adapter::init(client.model.config(), lora, 0));
-    let weights = TrainedWeights::Lora(adapter);
-    let served = LoadedVersion {
-        version: 0,
-        digest: weights.digest(),
-        weights: Some(weights),
-    };
+    let adapter = Arc::new(Adapter::init(client.backend.model().config(), lora, 0));
+    let served = LoadedVersion::new(0, adapter);
     let published = adapters.publish(client, &served, logprob_noise).await;
     drop(served);
     adapters.unload_unused(client).await;
     published.map_err(|failure| RemoteError::NoAdapters {
         url: client.options.url.clone(),
-        kind: client.options.kind,
+        kind: client.options.backend,
         reason: failure.reason,
     })
 }
@@ -188,7 +188,7 @@ impl RemoteBackend for HttpBackend {
             .check_sampling(&request.sampling)
             .and_then(|()| check_supported(&request.sampling))
             .map_err(SubmitError::Unsupported)?;
-        let limit = state.client.options.max_running;
+        let limit = state.client.options.max_concurrent_requests;
         let running = RunningRequest::start(&state);
         if running.number > limit {
             let waiting = running.number - 1;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use clawhost_policy::{LoadedVersion, Model, SamplingParams};
+use clawhost_engine::{Backend, LoadedVersion, SamplingParams};
+use clawhost_http::SseDecoder;
 
 use crate::http::{CallError, HttpClient};
-use crate::options::RemoteOptions;
 use crate::rescoring;
-use crate::sse::SseDecoder;
-use crate::wire::{CompletionRequest, RemoteToken, StreamFinish};
+use crate::wire::{CompletionRequest, RemoteToken, StreamFinish, WireFormat};
+use clawhost_config::RemoteConfig;
 
 /// Minimum number of tokens to compare, unless the model ends its replies sooner.
 const MIN_TOKENS: usize = 32;
@@ -20,9 +20,9 @@ const MAX_REPLIES: u64 = 8;
 /// A server, and the local model with the weights that it should have.
 #[derive(Debug)]
 pub(crate) struct RemoteClient {
-    pub(crate) options: RemoteOptions,
+    pub(crate) options: RemoteConfig,
     pub(crate) http: HttpClient,
-    pub(crate) model: Arc<Model>,
+    pub(crate) backend: Arc<dyn Backend>,
     /// The prompt of the probe requests.
     pub(crate) prompt: Vec<u32>,
 }
@@ -70,7 +70,7 @@ impl RemoteClient {
         adapter: Option<&str>,
         sampling: &SamplingParams,
     ) -> Result<Vec<RemoteToken>, CallError> {
-        let kind = self.options.kind;
+        let kind = self.options.backend;
         let request = CompletionRequest {
             model: adapter.unwrap_or(&self.options.model),
             is_adapter: adapter.is_some(),
@@ -109,7 +109,7 @@ impl RemoteClient {
 
     /// Checks that all tokens are in the model's vocabulary.
     fn check_vocabulary(&self, all: Vec<RemoteToken>) -> Result<Vec<RemoteToken>, CallError> {
-        let vocab = self.model.config().vocab_size;
+        let vocab = self.backend.model().config().vocab_size;
         match all.iter().find(|token| token.id as usize >= vocab) {
             Some(token) => Err(CallError::Malformed(format!(
                 "token {} is outside the vocabulary of {vocab} of the local model",
@@ -125,12 +125,12 @@ impl RemoteClient {
         version: &LoadedVersion,
         sampled: &[SampledReply],
     ) -> Result<Vec<f32>, CallError> {
-        let (model, version) = (Arc::clone(&self.model), version.clone());
+        let (backend, version) = (Arc::clone(&self.backend), version.clone());
         let (prompt, sampled) = (self.prompt.clone(), sampled.to_vec());
         run_blocking(move || {
             let mut all = Vec::new();
             for one in &sampled {
-                let scored = rescoring::full_logprobs(&model, &version, &prompt, &one.ids, 1.0);
+                let scored = rescoring::full_logprobs(&*backend, &version, &prompt, &one.ids, 1.0);
                 all.extend(scored.map_err(|error| CallError::Malformed(error.to_string()))?);
             }
             Ok(all)

@@ -1,6 +1,6 @@
 //! Errors of connecting to a server, each with a fix.
 
-use crate::options::ServerKind;
+use clawhost_config::ServerKind;
 
 /// Why a server cannot be used.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

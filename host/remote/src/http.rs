@@ -1,6 +1,6 @@
 //! The HTTP client: requests, timeouts and errors.
 //!
-//! Plain HTTP/1.1, no redirects, no proxy from the environment: the server is on the local network.
+//! HTTP/1.1, no redirects, no proxy from the environment.
 
 use std::time::Duration;
 
@@ -8,10 +8,7 @@ use reqwest::{Client, Response, StatusCode, Url};
 use serde_json::Value;
 
 use crate::error::RemoteError;
-use crate::options::RemoteOptions;
-
-/// Maximum length of a server message in an error, in characters.
-const EXCERPT: usize = 300;
+use clawhost_config::{RemoteConfig, Secret};
 
 /// Why a call to the server failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -65,8 +62,8 @@ impl CallError {
     }
 
     /// Converts to the error of [`crate::HttpBackend::connect`].
-    pub(crate) fn into_remote_error(self, options: &RemoteOptions) -> RemoteError {
-        let (url, kind) = (options.url.clone(), options.kind);
+    pub(crate) fn into_remote_error(self, options: &RemoteConfig) -> RemoteError {
+        let (url, kind) = (options.url.clone(), options.backend);
         match self {
             Self::NoIds => RemoteError::NoIds { url, kind },
             Self::NoLogprobs => RemoteError::NoLogprobs { url, kind },
@@ -89,34 +86,35 @@ pub(crate) struct HttpClient {
 }
 
 impl HttpClient {
-    pub(crate) fn new(options: &RemoteOptions) -> Result<Self, RemoteError> {
+    pub(crate) fn new(options: &RemoteConfig) -> Result<Self, RemoteError> {
         let invalid = |problem: &str| RemoteError::InvalidUrl {
             url: options.url.clone(),
             problem: problem.to_owned(),
         };
         let base = Url::parse(&options.url).map_err(|error| invalid(&error.to_string()))?;
-        if base.scheme() != "http" {
-            return Err(invalid(
-                "only http:// is supported; use a tunnel or a TLS-terminating proxy",
-            ));
+        if !matches!(base.scheme(), "http" | "https") {
+            return Err(invalid("only http:// and https:// are supported"));
         }
         if base.path() != "/" || base.query().is_some() {
             return Err(invalid(
                 "give the base address without a path, such as http://127.0.0.1:8000",
             ));
         }
-        let client = Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
+        let key = options.api_key.as_ref().map(Secret::read).transpose();
+        let key = key.map_err(|error| RemoteError::Unusable {
+            url: options.url.clone(),
+            reason: format!("engine.remote.api_key {error}"),
+        })?;
+        let client = clawhost_http::client()
             .connect_timeout(options.connect_timeout)
             .build()
             .map_err(|error| invalid(&error.to_string()))?;
         Ok(Self {
             client,
             base,
-            key: options.api_key.clone(),
-            accept_timeout: options.accept_timeout,
-            idle_timeout: options.idle_timeout,
+            key,
+            accept_timeout: options.response_timeout,
+            idle_timeout: options.token_timeout,
         })
     }
 
@@ -207,8 +205,11 @@ impl HttpClient {
             .get("retry-after")
             .and_then(|value| value.to_str().ok()?.parse().ok())
             .unwrap_or(1);
-        let body = tokio::time::timeout(limit, response.text()).await;
-        let message = excerpt(&body.ok().and_then(Result::ok).unwrap_or_default());
+        let message = match tokio::time::timeout(limit, response.text()).await {
+            Ok(Ok(body)) => clawhost_http::error_message(&body),
+            Ok(Err(error)) => format!("(its message cannot be read: {error})"),
+            Err(_) => "(its message did not arrive in time)".to_owned(),
+        };
         Err(if status == StatusCode::TOO_MANY_REQUESTS {
             CallError::Busy {
                 message,
@@ -223,22 +224,7 @@ impl HttpClient {
     }
 }
 
-/// Uses the innermost cause: the outermost is only "error sending request".
 fn connection_error(error: &reqwest::Error) -> CallError {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
+    let cause = clawhost_http::root_cause(error);
     CallError::Unreachable(format!("the connection failed: {cause}"))
-}
-
-/// A server's message, shortened: the text of an error object if there is one.
-pub(crate) fn excerpt(text: &str) -> String {
-    let value: Option<Value> = serde_json::from_str(text).ok();
-    let message = value.as_ref().and_then(|value| {
-        let places = ["/error/message", "/message", "/error_message", "/detail"];
-        places.iter().find_map(|at| value.pointer(at)?.as_str())
-    });
-    let text = message.unwrap_or(text).trim();
-    text.chars().take(EXCERPT).collect()
 }

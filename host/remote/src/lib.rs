@@ -5,10 +5,18 @@
 //! [`HttpBackend::connect`] first requests a few tokens and rejects the server, with the reason and the flag that fixes
 //! it, if it returns no token ids or log-probs, has other weights, or cannot load adapters.
 //!
-//! This is a separate crate so that the policy crate does not depend on HTTP: it implements
-//! [`clawhost_policy::RemoteBackend`], and the program passes it to the engine. Nothing is invented: a log-prob that
+//! This is a separate crate so that the engine crate does not depend on HTTP: it implements
+//! [`clawhost_engine::RemoteBackend`], and the program passes it to the engine. Nothing is invented: a log-prob that
 //! the server does not return is computed by the local model, or recorded as unknown, which excludes the reply from
 //! training.
+//!
+//! ```
+//! use clawhost_remote::{RemoteConfig, ServerKind};
+//!
+//! // `HttpBackend::connect` takes them together with the engine that holds the same weights.
+//! let options = RemoteConfig::new("http://127.0.0.1:8000", ServerKind::Vllm, "base");
+//! assert_eq!(options.max_concurrent_requests, 256);
+//! ```
 
 mod adapters;
 mod backend;
@@ -16,15 +24,13 @@ mod client;
 mod error;
 mod http;
 mod logprobs_mode;
-mod options;
 mod probe;
 mod reply_stream;
 mod rescoring;
-mod sse;
 mod state;
 mod wire;
 
 pub use backend::HttpBackend;
+pub use clawhost_config::{RemoteConfig, ServerKind};
 pub use error::RemoteError;
 pub use logprobs_mode::LogprobsMode;
-pub use options::{RemoteOptions, ServerKind};

@@ -21,7 +21,7 @@
 //! raw one is only shown to chat clients and is not computed for them: where it is unknown, a request for top_logprobs
 //! is rejected.
 
-use clawhost_policy::SamplingParams;
+use clawhost_engine::SamplingParams;
 
 /// How a server computes log-probs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use clawhost_policy::{LoadedVersion, SamplingParams};
+use clawhost_engine::{LoadedVersion, SamplingParams};
 
 use crate::client::{RemoteClient, mean_difference, run_blocking, server_logprobs};
 use crate::error::RemoteError;
@@ -43,7 +43,7 @@ pub(crate) async fn check_weights(client: &RemoteClient) -> Result<f64, RemoteEr
         .sample_replies(None, &SamplingParams::default())
         .await;
     let sampled = sampled.map_err(failed)?;
-    let base = LoadedVersion::base(&client.model);
+    let base = LoadedVersion::base(client.backend.model());
     let own = client
         .score_locally(&base, &sampled)
         .await
@@ -73,17 +73,17 @@ async fn detect_logprobs_mode(client: &RemoteClient) -> Result<LogprobsMode, Rem
         .sample_replies(None, &sampling)
         .await
         .map_err(failed)?;
-    let base = LoadedVersion::base(&client.model);
+    let base = LoadedVersion::base(client.backend.model());
     let raw = client
         .score_locally(&base, &sampled)
         .await
         .map_err(failed)?;
     let returned = server_logprobs(&sampled);
-    let (weights, prompt) = (Arc::clone(&client.model), client.prompt.clone());
+    let (backend, prompt) = (Arc::clone(&client.backend), client.prompt.clone());
     let (processed, temperature_scaled) = run_blocking(move || {
         let (mut processed, mut temperature_scaled) = (Vec::new(), Vec::new());
         for one in &sampled {
-            let scores = rescoring::rescore(&weights, &base, &prompt, &one.ids, &sampling)
+            let scores = rescoring::rescore(&*backend, &base, &prompt, &one.ids, &sampling)
                 .map_err(|error| CallError::Malformed(error.to_string()))?;
             processed.extend(scores.processed);
             temperature_scaled.extend(scores.full);
@@ -111,7 +111,7 @@ async fn detect_logprobs_mode(client: &RemoteClient) -> Result<LogprobsMode, Rem
     }
     Err(RemoteError::UnknownLogprobsMode {
         url: client.options.url.clone(),
-        kind: client.options.kind,
+        kind: client.options.backend,
         raw,
         temperature_scaled,
         processed,

@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use clawhost_policy::{FinishReason, GenerateRequest, ReplyLogprobs, SampledToken, TokenSink};
+use clawhost_engine::{FinishReason, GenerateRequest, ReplyLogprobs, SampledToken, TokenSink};
+use clawhost_http::SseDecoder;
 use reqwest::Response;
 use tokio::sync::{Semaphore, watch};
 
@@ -14,8 +15,7 @@ use crate::client::{RemoteClient, run_blocking};
 use crate::http::CallError;
 use crate::logprobs_mode::LogprobsMode;
 use crate::rescoring;
-use crate::sse::SseDecoder;
-use crate::wire::{RemoteToken, StreamFinish};
+use crate::wire::{RemoteToken, StreamFinish, WireFormat};
 
 /// How a reply ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +83,8 @@ impl ReplyStream {
         mut response: Response,
         received: &mut ReplyTokens,
     ) -> Result<StreamEnd, CallError> {
-        let (mut decoder, mut reader) = (SseDecoder::default(), self.client.options.kind.reader());
+        let (mut decoder, mut reader) =
+            (SseDecoder::default(), self.client.options.backend.reader());
         loop {
             let bytes = tokio::select! {
                 biased;
@@ -132,7 +133,7 @@ impl ReplyStream {
         token: RemoteToken,
         received: &mut ReplyTokens,
     ) -> Result<Option<FinishReason>, CallError> {
-        let vocab = self.client.model.config().vocab_size;
+        let vocab = self.client.backend.model().config().vocab_size;
         if token.id as usize >= vocab {
             return Err(CallError::Malformed(format!(
                 "token {} is outside the vocabulary of {vocab}",
@@ -174,7 +175,7 @@ impl ReplyStream {
                 version,
                 ..
             } = &request;
-            rescoring::rescore(&client.model, version, prompt, &ids, sampling)
+            rescoring::rescore(&*client.backend, version, prompt, &ids, sampling)
                 .map_err(|error| CallError::Malformed(error.to_string()))
         });
         let scored = match scored.await {

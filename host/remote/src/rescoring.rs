@@ -5,7 +5,7 @@
 //! server and this engine truncate: min-p, top-k, top-p. A token that the local model would have removed, because the
 //! server's precision differs, has no processed log-prob, and none is invented.
 
-use clawhost_policy::{Candidates, ForwardError, LoadedVersion, Model, SamplingParams, Sequence};
+use clawhost_engine::{Backend, Candidates, ForwardError, LoadedVersion, SamplingParams, Sequence};
 
 /// Maximum number of most likely tokens per position.
 const MAX_CANDIDATES: usize = 512;
@@ -21,7 +21,7 @@ pub(crate) struct RescoredLogprobs {
 
 /// Scores a reply under the distribution it was sampled from.
 pub(crate) fn rescore(
-    model: &Model,
+    backend: &dyn Backend,
     version: &LoadedVersion,
     prompt: &[u32],
     reply: &[u32],
@@ -29,14 +29,14 @@ pub(crate) fn rescore(
 ) -> Result<RescoredLogprobs, ForwardError> {
     let truncated = !sampling.is_greedy()
         && (sampling.top_k > 0 || sampling.top_p < 1.0 || sampling.min_p > 0.0);
-    let vocab = model.config().vocab_size;
+    let vocab = backend.model().config().vocab_size;
     let k = if truncated {
         MAX_CANDIDATES.min(vocab)
     } else {
         0
     };
     let temperature = sampling.full_temperature();
-    let (full, candidates) = score(model, version, prompt, reply, (temperature, k))?;
+    let (full, candidates) = score(backend, version, prompt, reply, (temperature, k))?;
     let processed = if sampling.is_greedy() {
         vec![0.0; full.len()]
     } else if truncated {
@@ -51,17 +51,17 @@ pub(crate) fn rescore(
 
 /// Log-probs of a reply under the full softmax at a temperature.
 pub(crate) fn full_logprobs(
-    model: &Model,
+    backend: &dyn Backend,
     version: &LoadedVersion,
     prompt: &[u32],
     reply: &[u32],
     temperature: f32,
 ) -> Result<Vec<f32>, ForwardError> {
-    score(model, version, prompt, reply, (temperature, 0)).map(|(logprobs, _)| logprobs)
+    score(backend, version, prompt, reply, (temperature, 0)).map(|(logprobs, _)| logprobs)
 }
 
 fn score(
-    model: &Model,
+    backend: &dyn Backend,
     version: &LoadedVersion,
     prompt: &[u32],
     reply: &[u32],
@@ -78,7 +78,7 @@ fn score(
             Candidates::None
         },
     };
-    let scored = version.score(model, &[sequence])?.pop();
+    let scored = version.score(backend, &[sequence])?.pop();
     Ok(scored.map_or_else(Default::default, |scored| {
         (scored.logprobs, scored.candidate_logprobs)
     }))

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use clawhost_policy::{ActivateVersion, GenerateRequest, LoadedVersion, SubmitError, TokenSink};
+use clawhost_engine::{ActivateVersion, GenerateRequest, LoadedVersion, SubmitError, TokenSink};
 use reqwest::Response;
 use tokio::sync::{Notify, Semaphore, watch};
 
@@ -16,6 +16,7 @@ use crate::http::CallError;
 use crate::probe::{ProbeResult, check_weights};
 use crate::reply_stream::{Outcome, ReplyStream};
 use crate::wire::CompletionRequest;
+use crate::wire::WireFormat;
 
 /// The state shared by requests and the monitor task.
 #[derive(Debug)]
@@ -124,7 +125,7 @@ impl BackendState {
             stop_token_ids: reply.stop_token_ids(),
             max_tokens: reply.remaining_tokens(),
         };
-        let kind = client.options.kind;
+        let kind = client.options.backend;
         let response = client.http.post(kind.path(), &kind.body(&completion)).await;
         Ok(response.map_err(|error| (error, name)))
     }
@@ -202,7 +203,7 @@ impl BackendState {
     pub(crate) async fn monitor(self: Arc<Self>) {
         loop {
             tokio::select! {
-                () = tokio::time::sleep(self.client.options.health_interval) => {}
+                () = tokio::time::sleep(self.client.options.health_check_interval) => {}
                 () = self.recheck.notified() => {}
             }
             let was_unreachable = lock(&self.unreachable).is_some();
@@ -232,7 +233,7 @@ impl BackendState {
             }
             if was_unreachable && lock(&self.unreachable).is_some() {
                 // Limits the retry rate when requests wake the monitor.
-                tokio::time::sleep(self.client.options.health_interval).await;
+                tokio::time::sleep(self.client.options.health_check_interval).await;
             }
         }
     }

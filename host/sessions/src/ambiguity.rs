@@ -8,9 +8,9 @@
 //! A kind of difference that a conversation has shown before is no longer ambiguous in it: a client that rebuilds its
 //! system message each time is held back once.
 
-use serde_json::Value;
+use clawhost_chat::{Role, Tool};
 
-use crate::normalize::{NormalizedMessage, Role};
+use crate::normalize::NormalizedMessage;
 use crate::similarity::{shared_trigrams, text_similarity};
 
 /// Why a next state is held back.
@@ -48,7 +48,7 @@ impl Ambiguity {
 #[derive(Clone, Copy)]
 pub(crate) struct RequestShape<'a> {
     pub(crate) messages: &'a [NormalizedMessage],
-    pub(crate) tools: &'a [Value],
+    pub(crate) tools: &'a [Tool],
 }
 
 /// The difference in shape between a request and the previous one of its conversation, if any. `varies` lists the kinds
@@ -95,26 +95,28 @@ fn is_same_instructions(before: &str, now: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use clawhost_chat::Message;
 
     use super::*;
     use crate::normalize::normalize_all;
+    use crate::normalize::tests::message;
 
     const TALK: &str = "You are a careful assistant that lives in a workspace and may read files. Today is Friday.";
 
-    fn doubt(system: &str, tools: &[Value], role: &str, varies: &[&str]) -> Option<&'static str> {
-        let known = [json!({"type": "function", "function": {"name": "read"}})];
-        let previous = normalize_all(&[
-            json!({"role": "system", "content": TALK}),
-            json!({"role": "user", "content": "hi"}),
-        ]);
+    fn tool() -> Tool {
+        serde_json::from_value(serde_json::json!({"function": {"name": "read"}})).unwrap()
+    }
+
+    fn doubt(system: &str, tools: &[Tool], role: &str, varies: &[&str]) -> Option<&'static str> {
+        let known = [tool()];
+        let previous = normalize_all(&[Message::system(TALK), Message::user("hi")]);
         let mut messages = vec![
-            json!({"role": "user", "content": "hi"}),
-            json!({"role": "assistant", "content": "hello"}),
-            json!({"role": role, "content": "a.md b.md"}),
+            Message::user("hi"),
+            Message::assistant("hello"),
+            message(role, "a.md b.md"),
         ];
         if !system.is_empty() {
-            messages.insert(0, json!({"role": "system", "content": system}));
+            messages.insert(0, Message::system(system));
         }
         let request = normalize_all(&messages);
         let varies: Vec<String> = varies.iter().map(|kind| (*kind).to_owned()).collect();
@@ -135,14 +137,14 @@ mod tests {
 
     #[test]
     fn ambiguity_is_detected_from_system_message_and_tools() {
-        let tools = [json!({"type": "function", "function": {"name": "read"}})];
+        let tools = [tool()];
         let clock = TALK.replace("Friday", "Saturday");
         let notes = format!("Notes: none. {TALK} Files: a.md");
         let title = "Write a name for the chat below in at most five words.";
         type Case<'a> = (
             &'a str,
             &'a str,
-            &'a [Value],
+            &'a [Tool],
             &'a str,
             &'a [&'a str],
             Option<&'a str>,

@@ -4,24 +4,23 @@
 //! later requests can confirm or disprove it. Declared side turns neither get nor supply a next state, and a reply that
 //! was cut off gets none. Next states that are held back are recorded at the latest when the session ends.
 
+use clawhost_chat::SamplingParams;
 use clawhost_journal::{
-    NewRetraction, NextState, SessionId, TurnId, TurnKind, TurnRecord, TurnState, now_ms,
+    NewRetraction, NextState, NextStateReport, SessionId, TurnId, TurnKind, TurnRecord, TurnState,
+    now_ms,
 };
-use serde_json::{Value, json};
 
 use crate::ambiguity::{self, Ambiguity, RequestShape};
-use crate::continuations::{Continuation, ambiguity_kind, find_continuations};
-use crate::decision::{Decision, RequestMatcher, set_field};
+use crate::continuations::{Continuation, find_continuations};
+use crate::decision::{Decision, RequestMatcher};
 use crate::error::SessionError;
 use crate::lookup::{Lookup, awaits_next_state};
 use crate::matching::ReplyPresence;
 use crate::next_state::FollowingMessages;
-use crate::normalize::{NormalizedMessage, list, normalize_all};
+use crate::normalize::{NormalizedMessage, normalize_all};
 
 /// Maximum length of a chain of retries that is followed to the first request.
 const MAX_RETRY_CHAIN: usize = 8;
-/// Sampling settings that distinguish a side request from its conversation, as the gateway names them.
-const SETTINGS: [&str; 4] = ["temperature", "top_p", "max_tokens", "constraint"];
 /// Maximum number of earlier turns confirmed by one request.
 const MAX_LOOKBACK: usize = 64;
 
@@ -58,14 +57,22 @@ impl RequestMatcher<'_> {
                 self.choose_action(decision, turn, previous, &new_messages, presence, &varies)?
             }
         };
-        let report = match action {
-            NextStateAction::Reject(why) => json!({"turn": turn.id, "handed": false, "why": why}),
+        let mut report = NextStateReport {
+            turn: turn.id,
+            handed: false,
+            messages: None,
+            why: None,
+            doubt: None,
+            kept_back: None,
+        };
+        match action {
+            NextStateAction::Reject(why) => report.why = Some(why),
             NextStateAction::Hold(Ambiguity { kind, why }) => {
-                let why = format!(
+                report.why = Some(format!(
                     "held back: {why}; it counts when the conversation goes on from this reply, or ends"
-                );
-                let messages = following.messages(&self.incoming.messages);
-                json!({"turn": turn.id, "handed": false, "why": why, "doubt": kind, "kept_back": messages})
+                ));
+                report.doubt = Some(kind.to_owned());
+                report.kept_back = Some(following.messages(&self.incoming.messages));
             }
             NextStateAction::Assign => {
                 decision.next.push(NextState {
@@ -74,13 +81,12 @@ impl RequestMatcher<'_> {
                     ms: self.now_ms,
                     source: None,
                 });
-                json!({"turn": turn.id, "handed": true, "messages": new_messages.len()})
+                report.handed = true;
+                report.messages = Some(new_messages.len());
             }
-        };
-        set_field(&mut decision.matched, "next_state", report);
-        if !varies.is_empty() {
-            set_field(&mut decision.matched, "varies", json!(varies));
         }
+        decision.matched.next_state = Some(report);
+        decision.matched.varies = varies;
         Ok(())
     }
 
@@ -93,7 +99,7 @@ impl RequestMatcher<'_> {
         let known = turn
             .next_state
             .as_ref()
-            .map(|known| normalize_all(list(known)))
+            .map(|known| normalize_all(known))
             .unwrap_or_default();
         let again = !known.is_empty()
             && new_messages.len() >= known.len()
@@ -165,11 +171,9 @@ impl RequestMatcher<'_> {
                 return Ok(NextStateAction::Hold(ambiguity));
             }
             if let Some(current) = current
-                && !self.has_same_settings(&turn.sampling)
+                && !has_same_settings(&self.incoming.sampling.params, &turn.sampling.params)
                 && self.lookup.turn(current.turn)?.is_some_and(|record| {
-                    SETTINGS
-                        .iter()
-                        .all(|name| record.sampling.get(name) == turn.sampling.get(name))
+                    has_same_settings(&record.sampling.params, &turn.sampling.params)
                 })
             {
                 return Ok(NextStateAction::Hold(Ambiguity::new(
@@ -222,18 +226,12 @@ impl RequestMatcher<'_> {
         };
         let previous = RequestShape {
             messages: previous,
-            tools: list(&turn.tools),
+            tools: &turn.tools,
         };
         let by_presence = presence
             .ambiguity()
             .filter(|ambiguity| !varies.iter().any(|kind| kind == ambiguity.kind));
         by_presence.or_else(|| ambiguity::detect_ambiguity(request, previous, new_messages, varies))
-    }
-
-    fn has_same_settings(&self, sampling: &Value) -> bool {
-        SETTINGS
-            .iter()
-            .all(|name| self.incoming.sampling.get(name) == sampling.get(name))
     }
 
     fn retract(&self, decision: &mut Decision, turn: TurnId, reason: String) {
@@ -312,11 +310,10 @@ impl RequestMatcher<'_> {
     fn original_request(&self, turn: &TurnRecord) -> Result<Option<TurnRecord>, SessionError> {
         let mut first: Option<TurnRecord> = None;
         for _ in 0..MAX_RETRY_CHAIN {
-            let matched = &first.as_ref().unwrap_or(turn).matched;
-            let Some(id) = matched.get("retry_of").and_then(Value::as_i64) else {
+            let Some(id) = first.as_ref().unwrap_or(turn).matched.retry_of else {
                 break;
             };
-            let Some(before) = self.lookup.turn(TurnId(id))? else {
+            let Some(before) = self.lookup.turn(id)? else {
                 break;
             };
             first = Some(before);
@@ -325,22 +322,26 @@ impl RequestMatcher<'_> {
     }
 }
 
+/// Whether the settings agree that distinguish a side request from its conversation.
+fn has_same_settings(a: &SamplingParams, b: &SamplingParams) -> bool {
+    (a.temperature, a.top_p, a.max_tokens) == (b.temperature, b.top_p, b.max_tokens)
+        && a.constraint == b.constraint
+}
+
 /// Kinds of ambiguity that the conversation has disproved by continuing from `turn`, and those disproved before.
 fn disproved_kinds(turn: &TurnRecord, presence: ReplyPresence) -> Vec<String> {
-    let known = turn.matched.get("varies").and_then(Value::as_array);
-    let mut varies: Vec<String> = known
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .map(str::to_owned)
-        .collect();
-    let disproved = ambiguity_kind(&turn.matched).filter(|kind| match kind.as_str() {
+    let mut varies = turn.matched.varies.clone();
+    let disproved = turn.matched.ambiguity().filter(|kind| match *kind {
         ambiguity::SYSTEM | ambiguity::TOOLS => true,
         // Only a client that leaves our replies out again always does so.
         ambiguity::REPLY => !presence.is_present(),
         _ => false,
     });
-    varies.extend(disproved.filter(|kind| !varies.contains(kind)));
+    if let Some(kind) = disproved
+        && !varies.iter().any(|known| known == kind)
+    {
+        varies.push(kind.to_owned());
+    }
     varies
 }
 
@@ -352,7 +353,7 @@ pub(crate) fn held_next_states(
     let turns = lookup.all_session_turns(session)?;
     let mut parents: Vec<TurnId> = turns
         .iter()
-        .filter(|hit| hit.matched.pointer("/next_state/kept_back").is_some())
+        .filter(|hit| hit.matched.held_messages().is_some())
         .filter_map(|hit| hit.parent)
         .collect();
     parents.sort_unstable();

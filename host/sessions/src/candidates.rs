@@ -11,7 +11,7 @@ use clawhost_journal::{TurnId, TurnSummary};
 
 use crate::digests::{HistoryDigests, short_digest, without_last};
 use crate::error::SessionError;
-use crate::lookup::{Caller, Lookup, MAX_SUMMARIES, awaits_next_state, recorded_trail};
+use crate::lookup::{Caller, Lookup, MAX_SUMMARIES, awaits_next_state};
 use crate::normalize::NormalizedMessage;
 
 /// Conversations with fewer messages are read even without other evidence.
@@ -141,8 +141,8 @@ fn rank(
             candidates.excluded.push((hit, reason));
             continue;
         }
-        let trail = recorded_trail(&hit.matched);
-        let overlap = trail.iter().filter(|mark| seen.contains(**mark)).count();
+        let trail = &hit.matched.mark.trail;
+        let overlap = trail.iter().filter(|mark| seen.contains(*mark)).count();
         let score = match exact {
             true => RankScore {
                 exact,

@@ -7,8 +7,8 @@
 //! | a later request continues the same reply although its own reply was complete | it was left out |
 //! | its reply was still being generated at that time | none yet: both are held back |
 
+use clawhost_chat::Message;
 use clawhost_journal::{TurnId, TurnKind, TurnRecord, TurnState, TurnSummary};
-use serde_json::Value;
 
 use crate::ambiguity;
 use crate::error::SessionError;
@@ -22,7 +22,7 @@ pub(crate) struct Continuation {
     /// Group of its turns.
     pub(crate) group: String,
     /// Its messages after the reply.
-    pub(crate) messages: Value,
+    pub(crate) messages: Vec<Message>,
     /// Kind of its ambiguity, one of the constants of [`crate::ambiguity`].
     pub(crate) ambiguity: Option<String>,
     /// Whether a reply to it is being generated.
@@ -76,28 +76,30 @@ pub(crate) fn find_continuations(
             if let Some(messages) = messages {
                 known.turn = child.id;
                 known.messages = messages;
-                known.ambiguity = ambiguity_kind(&child.matched);
+                known.ambiguity = child.matched.ambiguity().map(str::to_owned);
             }
             continue;
         }
         found.push(Continuation {
             turn: child.id,
-            messages: messages.unwrap_or(Value::Null),
-            ambiguity: ambiguity_kind(&child.matched),
+            // Without a next state, another turn of the group may have one.
+            messages: messages.unwrap_or_default(),
+            ambiguity: child.matched.ambiguity().map(str::to_owned),
             running,
             turns: vec![child.id],
             main,
             group: child.group,
         });
     }
-    found.retain(|continuation| !continuation.messages.is_null());
+    // A next state is never empty.
+    found.retain(|continuation| !continuation.messages.is_empty());
     Ok(found)
 }
 
 /// The next state of `turn` in the request of `child`, whether it is recorded, retracted or held back.
-fn next_state_of_child(turn: &TurnRecord, child: &TurnSummary) -> Option<Value> {
-    let report = child.matched.get("next_state")?;
-    if let Some(messages) = report.get("kept_back") {
+fn next_state_of_child(turn: &TurnRecord, child: &TurnSummary) -> Option<Vec<Message>> {
+    let report = child.matched.next_state.as_ref()?;
+    if let Some(messages) = &report.kept_back {
         return Some(messages.clone());
     }
     let was_retracted = |id: TurnId| {
@@ -106,17 +108,10 @@ fn next_state_of_child(turn: &TurnRecord, child: &TurnSummary) -> Option<Value> 
             .find(|retraction| retraction.source == Some(id))
             .map(|retraction| retraction.messages.clone())
     };
-    let handed = report.get("handed").and_then(Value::as_bool) == Some(true);
     match turn.next_source {
         Some(source) if source == child.id => turn.next_state.clone(),
         // Recorded before sources were: it was assigned once, and there is no other.
-        None if handed && turn.retractions.is_empty() => turn.next_state.clone(),
+        None if report.handed && turn.retractions.is_empty() => turn.next_state.clone(),
         _ => was_retracted(child.id),
     }
-}
-
-/// The kind of ambiguity for which a turn's request was held back.
-pub(crate) fn ambiguity_kind(matched: &Value) -> Option<String> {
-    let kind = matched.get("next_state")?.get("doubt")?.as_str()?;
-    Some(kind.to_owned())
 }

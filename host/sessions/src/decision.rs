@@ -10,10 +10,11 @@
 //! Requests without a reply of ours are decided in `opening`, next states are assigned in `assignment`. This module only
 //! reads; `sessions` writes the result.
 
+use clawhost_chat::Message;
 use clawhost_journal::{
-    NewRetraction, NextState, SessionId, TurnId, TurnKind, TurnRecord, TurnState, TurnSummary,
+    EphemeralNote, MatchDecision, MatchMark, MatchRecord, NewRetraction, NextState, SessionId,
+    TurnId, TurnKind, TurnRecord, TurnState, TurnSummary,
 };
-use serde_json::{Map, Value, json};
 
 use crate::digests::{HistoryDigests, request_digest, trail};
 use crate::error::SessionError;
@@ -21,11 +22,11 @@ use crate::history::compare_histories;
 use crate::lookup::{Caller, Lookup};
 use crate::matching::{ReplyPresence, Search, TurnMatch, find_continued_turn, round_to_hundredths};
 use crate::next_state::FollowingMessages;
-use crate::normalize::{NormalizedMessage, list, normalize_all};
-use crate::options::SessionOptions;
+use crate::normalize::{NormalizedMessage, normalize_all};
 use crate::request::IncomingRequest;
-use crate::retry::{self, RetryMatch};
+use crate::retry::RetryMatch;
 use crate::user_messages::UserMatch;
+use clawhost_config::SessionOptions;
 
 /// A session that the client named.
 pub(crate) struct ExplicitSession {
@@ -58,7 +59,7 @@ pub(crate) struct Decision {
     /// Digest of the request.
     pub(crate) digest: String,
     /// The explanation, stored as `matched`.
-    pub(crate) matched: Value,
+    pub(crate) matched: MatchRecord,
     /// History digests by which a later request finds the new turns.
     pub(crate) histories: Vec<String>,
 }
@@ -103,25 +104,17 @@ impl<'a> RequestMatcher<'a> {
         decision.kind = self.kind;
         decision.histories =
             HistoryDigests::stored_digests(&self.normalized, self.incoming.user.as_deref());
-        if let Some(matched) = decision.matched.as_object_mut() {
-            let declared = self.incoming.turn_type.as_deref();
-            if let Some(word) = declared {
-                matched.insert("turn_type".to_owned(), word.into());
-            }
-            if self.incoming.session_done {
-                matched.insert("session_done".to_owned(), true.into());
-            }
-            matched.insert("by".to_owned(), decision.origin.into());
-            matched.insert(
-                "mark".to_owned(),
-                json!({
-                    "user": self.incoming.user,
-                    "trace": self.incoming.trace,
-                    "request": self.incoming.request_id,
-                    "trail": trail(&self.normalized),
-                }),
-            );
-        }
+        let matched = &mut decision.matched;
+        matched.parent = decision.parent;
+        matched.turn_type.clone_from(&self.incoming.turn_type);
+        matched.session_done = self.incoming.session_done;
+        matched.by = decision.origin.to_owned();
+        matched.mark = MatchMark {
+            user: self.incoming.user.clone(),
+            trace: self.incoming.trace.clone(),
+            request: self.incoming.request_id.clone(),
+            trail: trail(&self.normalized),
+        };
         Ok(decision)
     }
 
@@ -161,7 +154,7 @@ impl<'a> RequestMatcher<'a> {
         let turns = self.lookup.session_turns(&named.id)?;
         if turns.is_empty() {
             return Ok(self.new_decision(
-                "new",
+                MatchDecision::New,
                 "first request under this session id",
                 self.digest(None),
                 &Search::default(),
@@ -177,15 +170,7 @@ impl<'a> RequestMatcher<'a> {
             return self.decide_continuation(found, &search);
         }
         let digest = self.digest(None);
-        let repeated = retry::retry_of_named(
-            &self.lookup,
-            &self.caller(),
-            &digest,
-            &named.id,
-            self.now_ms,
-            self.options.retry_window,
-        )?;
-        match repeated {
+        match self.retry_of_named(&digest, &named.id)? {
             Some(repeated) => Ok(self.retry_decision(repeated, digest, &search)),
             None => match self.match_user_messages()? {
                 UserMatch::Found(found) if found.presence.is_present() => {
@@ -209,22 +194,16 @@ impl<'a> RequestMatcher<'a> {
             why,
             presence,
         } = found;
-        let previous = normalize_all(list(&turn.messages));
+        let previous = normalize_all(&turn.messages);
         let following = match presence.is_present() {
             true => FollowingMessages::after_reply(place, &self.normalized, &previous),
             false => FollowingMessages::after_prompt(place, &self.normalized, &previous),
         };
         let digest = self.digest(following.ephemeral);
-        if let Some(repeated) =
-            retry::retry_of_continuation(&self.lookup, &self.caller(), &digest, turn.id)?
-        {
+        if let Some(repeated) = self.retry_of_continuation(&digest, turn.id)? {
             let mut decision = self.retry_decision(repeated, digest, search);
-            set_field(
-                &mut decision.matched,
-                "agreed",
-                round_to_hundredths(agreement.of_request).into(),
-            );
-            self.set_ephemeral(&mut decision.matched, &following);
+            decision.matched.agreed = Some(round_to_hundredths(agreement.of_request));
+            decision.matched.ephemeral = self.ephemeral_note(&following);
             return Ok(decision);
         }
         // A retracted next state followed the reply too, though not as its next state.
@@ -235,15 +214,15 @@ impl<'a> RequestMatcher<'a> {
         };
         let (word, reason) = match went_on {
             Some(Branch::Fork(how)) => (
-                "fork",
+                MatchDecision::Fork,
                 format!("goes back to the reply of turn {} ({why}): {how}", turn.id),
             ),
             Some(Branch::Continue(how)) => (
-                "continue",
+                MatchDecision::Continue,
                 format!("goes on from the reply of turn {} ({why}): {how}", turn.id),
             ),
             None => (
-                "continue",
+                MatchDecision::Continue,
                 format!("goes on from the reply of turn {}: {why}", turn.id),
             ),
         };
@@ -253,14 +232,9 @@ impl<'a> RequestMatcher<'a> {
             decision.session = Some(turn.session.clone());
         }
         decision.parent = Some(turn.id);
-        set_field(&mut decision.matched, "parent", json!(turn.id));
-        set_field(&mut decision.matched, "place", place.into());
-        set_field(
-            &mut decision.matched,
-            "agreed",
-            round_to_hundredths(agreement.of_request).into(),
-        );
-        self.set_ephemeral(&mut decision.matched, &following);
+        decision.matched.place = Some(place);
+        decision.matched.agreed = Some(round_to_hundredths(agreement.of_request));
+        decision.matched.ephemeral = self.ephemeral_note(&following);
         self.assign_next_state(&mut decision, &turn, &previous, &following, presence)?;
         Ok(decision)
     }
@@ -280,24 +254,21 @@ impl<'a> RequestMatcher<'a> {
             .flatten()
         else {
             let reason = "the session was named, and none of its turns has a whole reply that could be continued";
-            return Ok(self.new_decision("continue", reason, self.digest(None), search));
+            let decision = MatchDecision::Continue;
+            return Ok(self.new_decision(decision, reason, self.digest(None), search));
         };
-        let previous = normalize_all(list(&turn.messages));
+        let previous = normalize_all(&turn.messages);
         let following = FollowingMessages::after_last_reply(&self.normalized, &previous);
         let digest = self.digest(following.ephemeral);
         let reason = format!(
             "the session was named; our replies are not in the request, so it follows turn {} in order",
             turn.id
         );
-        let mut decision = self.new_decision("continue", &reason, digest, search);
+        let mut decision = self.new_decision(MatchDecision::Continue, &reason, digest, search);
         decision.parent = Some(turn.id);
-        set_field(&mut decision.matched, "parent", json!(turn.id));
-        set_field(
-            &mut decision.matched,
-            "agreed",
-            round_to_hundredths(compare_histories(&self.normalized, &previous).of_request).into(),
-        );
-        self.set_ephemeral(&mut decision.matched, &following);
+        let agreement = compare_histories(&self.normalized, &previous);
+        decision.matched.agreed = Some(round_to_hundredths(agreement.of_request));
+        decision.matched.ephemeral = self.ephemeral_note(&following);
         self.assign_next_state(
             &mut decision,
             &turn,
@@ -315,21 +286,20 @@ impl<'a> RequestMatcher<'a> {
         search: &Search,
     ) -> Decision {
         let RetryMatch { turn, why } = repeated;
-        let mut decision = self.new_decision("retry", &why, digest, search);
+        let mut decision = self.new_decision(MatchDecision::Retry, &why, digest, search);
         if self.named.is_none() {
             decision.origin = "content";
             decision.session = Some(turn.session);
         }
         decision.parent = turn.parent;
         decision.group = Some(turn.group);
-        set_field(&mut decision.matched, "retry_of", json!(turn.id));
-        set_field(&mut decision.matched, "parent", json!(turn.parent));
+        decision.matched.retry_of = Some(turn.id);
         decision
     }
 
     pub(crate) fn new_decision(
         &self,
-        word: &str,
+        decision: MatchDecision,
         reason: &str,
         digest: String,
         search: &Search,
@@ -344,14 +314,14 @@ impl<'a> RequestMatcher<'a> {
             retract: Vec::new(),
             next: Vec::new(),
             digest,
-            matched: json!({
-                "decision": word,
-                "reason": reason,
-                "agreed": null,
-                "considered": search.considered,
-                "compared": search.compared,
-                "candidates": search.listed,
-            }),
+            matched: MatchRecord {
+                decision: Some(decision),
+                reason: reason.to_owned(),
+                considered: search.considered,
+                compared: search.compared,
+                candidates: search.listed.clone(),
+                ..MatchRecord::default()
+            },
             histories: Vec::new(),
         }
     }
@@ -360,10 +330,10 @@ impl<'a> RequestMatcher<'a> {
     fn classify_branch(
         &self,
         turn: &TurnRecord,
-        known: &Value,
+        known: &[Message],
         following: &FollowingMessages,
     ) -> Result<Branch, SessionError> {
-        let known = normalize_all(list(known));
+        let known = normalize_all(known);
         let now: Vec<&NormalizedMessage> = following.normalized(&self.normalized).collect();
         let begins_alike =
             now.len() >= known.len() && now.iter().zip(&known).all(|(a, b)| a.digest == b.digest);
@@ -390,15 +360,12 @@ impl<'a> RequestMatcher<'a> {
         ))
     }
 
-    fn set_ephemeral(&self, matched: &mut Value, following: &FollowingMessages) {
-        if let Some(message) = following.ephemeral.and_then(|at| self.normalized.get(at)) {
-            let begins: String = message.text.chars().take(60).collect();
-            set_field(
-                matched,
-                "ephemeral",
-                json!({"begins": begins, "why": "this client replaces its last message in each request"}),
-            );
-        }
+    fn ephemeral_note(&self, following: &FollowingMessages) -> Option<EphemeralNote> {
+        let message = &self.normalized[following.ephemeral?];
+        Some(EphemeralNote {
+            begins: message.text.chars().take(60).collect(),
+            why: "this client replaces its last message in each request".to_owned(),
+        })
     }
 }
 
@@ -417,14 +384,5 @@ fn declared_kind(incoming: &IncomingRequest) -> TurnKind {
         Some("main") => TurnKind::Main,
         Some("side") => TurnKind::Side,
         _ => TurnKind::Unknown,
-    }
-}
-
-pub(crate) fn set_field(matched: &mut Value, name: &str, value: Value) {
-    if !matched.is_object() {
-        *matched = Value::Object(Map::new());
-    }
-    if let Some(fields) = matched.as_object_mut() {
-        fields.insert(name.to_owned(), value);
     }
 }

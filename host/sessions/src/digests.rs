@@ -1,28 +1,19 @@
 //! Digests that the journal indexes: of replies, requests and message histories.
 
+use clawhost_chat::{AssistantMessage, Role, Tool};
 use std::fmt::Write as _;
 
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::normalize::{MessageDigest, NormalizedMessage, Role, canonical};
+use crate::normalize::{MessageDigest, NormalizedMessage, canonical};
 
 /// Messages at the end of a request whose short digests are stored with the turn.
 const TRAIL_LENGTH: usize = 8;
 
 /// Digest of an assistant reply. It ignores everything that clients rewrite: tool-call ids, string or content parts,
 /// white space, reasoning. `None` for an empty reply, which identifies nothing.
-pub fn reply_digest(message: &Value) -> Option<String> {
-    let mut reply = NormalizedMessage::of(message);
-    if reply.role != Role::Assistant {
-        // Some client libraries omit the role.
-        let mut owned = message.clone();
-        owned
-            .as_object_mut()?
-            .insert("role".to_owned(), Value::from("assistant"));
-        reply = NormalizedMessage::of(&owned);
-    }
-    digest_of_reply(&reply)
+pub fn reply_digest(reply: &AssistantMessage) -> Option<String> {
+    digest_of_reply(&NormalizedMessage::of_reply(reply))
 }
 
 /// As [`reply_digest`], for a normalized message.
@@ -34,7 +25,7 @@ pub(crate) fn digest_of_reply(reply: &NormalizedMessage) -> Option<String> {
 /// serialized again has the same digest.
 pub(crate) fn request_digest<'a>(
     messages: impl Iterator<Item = &'a NormalizedMessage>,
-    tools: &[Value],
+    tools: &[Tool],
 ) -> String {
     let mut hash = Sha256::new();
     for message in messages {
@@ -42,7 +33,8 @@ pub(crate) fn request_digest<'a>(
     }
     for tool in tools {
         hash.update([0]);
-        hash.update(canonical(tool).as_bytes());
+        let tool = serde_json::to_value(tool).expect("tools are plain JSON");
+        hash.update(canonical(&tool).as_bytes());
     }
     hex(&hash.finalize())
 }
@@ -100,7 +92,7 @@ impl HistoryDigests {
             .for_each(|message| whose.update(message.digest));
         whose.update([u8::from(user.is_some())]);
         whose.update(user.unwrap_or_default());
-        let first_half = |hash: Sha256| hex(hash.finalize().get(..16).unwrap_or_default());
+        let first_half = |hash: Sha256| hex(&hash.finalize()[..16]);
         (!spoken.is_empty()).then(|| Self {
             with_identity: first_half(whose),
             all_messages: first_half(digest(b'w', &spoken)),
@@ -151,7 +143,7 @@ impl UserDigests {
             last = Some(message.loose_digest);
         }
         let last = Sha256::new().chain_update([b'l']).chain_update(last?);
-        let first_half = |hash: Sha256| hex(hash.finalize().get(..16).unwrap_or_default());
+        let first_half = |hash: Sha256| hex(&hash.finalize()[..16]);
         Some(Self {
             all: first_half(hash),
             last: first_half(last),
@@ -193,7 +185,7 @@ pub(crate) fn without_last(digest: String) -> String {
 
 /// Short form of a message digest, as stored in a trail.
 pub(crate) fn short_digest(mark: &MessageDigest) -> String {
-    hex(mark.get(..6).unwrap_or_default())
+    hex(&mark[..6])
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -208,45 +200,43 @@ fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use clawhost_chat::Message;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::normalize::normalize_all;
 
     #[test]
     fn empty_replies_have_no_digest() {
-        assert_eq!(
-            reply_digest(&json!({"role": "assistant", "content": null})),
-            None
-        );
-        assert_eq!(
-            reply_digest(
-                &json!({"role": "assistant", "content": " \n", "reasoning_content": "hm"})
-            ),
-            None
-        );
-        assert_eq!(reply_digest(&json!("text")), None);
-        let anchor = reply_digest(&json!({"role": "assistant", "content": "42"})).unwrap();
-        assert_eq!(reply_digest(&json!({"content": "42"})), Some(anchor));
+        let digest = |reply| reply_digest(&serde_json::from_value(reply).unwrap());
+        for reply in [
+            json!({"role": "assistant", "content": null}),
+            json!({"role": "assistant", "content": " \n", "reasoning_content": "hm"}),
+        ] {
+            assert_eq!(digest(reply.clone()), None, "{reply}");
+        }
+        let anchor = digest(json!({"role": "assistant", "content": "42"})).unwrap();
+        assert_eq!(digest(json!({"content": "42"})), Some(anchor));
     }
 
     #[test]
     fn request_digests_cover_messages_and_tools() {
-        let ask = |text: &str, tools: Value| {
-            request_digest(
-                normalize_all(&[json!({"role": "user", "content": text})]).iter(),
-                tools.as_array().unwrap(),
-            )
+        let ask = |text: &str, tools: &[Value]| {
+            let tools: Vec<Tool> = tools
+                .iter()
+                .map(|tool| serde_json::from_value(tool.clone()).unwrap())
+                .collect();
+            request_digest(normalize_all(&[Message::user(text)]).iter(), &tools)
         };
-        let tool = json!([{"type": "function", "function": {"name": "f"}}]);
-        assert_eq!(ask("hi", json!([])), ask(" hi ", json!([])));
-        assert_ne!(ask("hi", json!([])), ask("ho", json!([])));
-        assert_ne!(ask("hi", json!([])), ask("hi", tool.clone()));
+        let tool = [json!({"type": "function", "function": {"name": "f"}})];
+        assert_eq!(ask("hi", &[]), ask(" hi ", &[]));
+        assert_ne!(ask("hi", &[]), ask("ho", &[]));
+        assert_ne!(ask("hi", &[]), ask("hi", &tool));
         assert_eq!(
-            ask("hi", tool),
+            ask("hi", &tool),
             ask(
                 "hi",
-                json!([{"function": {"name": "f"}, "type": "function"}])
+                &[json!({"function": {"name": "f"}, "type": "function"})]
             )
         );
     }

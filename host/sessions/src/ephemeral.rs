@@ -4,8 +4,9 @@
 //! one. Such a block is not a reaction to our reply. It is detected by comparison: the previous request ended with a
 //! message that is missing now, while the message before it is directly in front of our reply.
 
-use crate::normalize::{NormalizedMessage, Role};
+use crate::normalize::NormalizedMessage;
 use crate::similarity::similarity;
+use clawhost_chat::Role;
 
 /// Whether `last`, the last message of the current request, is ephemeral: the client that sent `previous`, and now sends
 /// `history` before our reply, replaced the last message of `previous`.
@@ -20,18 +21,11 @@ pub(crate) fn is_ephemeral_message(
     if ended_with.role != last.role || !matches!(last.role, Role::User | Role::System) {
         return false;
     }
-    let Some(kept) = before
-        .iter()
-        .rev()
-        .find(|message| message.role != Role::System)
-    else {
-        return false;
-    };
-    let Some(asked) = history
-        .iter()
-        .rev()
-        .find(|message| message.role != Role::System)
-    else {
+    let is_spoken = |message: &&NormalizedMessage| message.role != Role::System;
+    let (Some(kept), Some(asked)) = (
+        before.iter().rfind(is_spoken),
+        history.iter().rfind(is_spoken),
+    ) else {
         return false;
     };
     if ended_with.role == Role::System
@@ -47,18 +41,16 @@ pub(crate) fn is_ephemeral_message(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
     use crate::normalize::normalize_all;
+    use crate::normalize::tests::message;
 
     fn talk(lines: &[(&str, &str)]) -> Vec<NormalizedMessage> {
-        normalize_all(
-            &lines
-                .iter()
-                .map(|(role, text)| json!({"role": role, "content": text}))
-                .collect::<Vec<Value>>(),
-        )
+        let messages: Vec<_> = lines
+            .iter()
+            .map(|(role, text)| message(role, text))
+            .collect();
+        normalize_all(&messages)
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //! They are compared backwards from our reply, where they must agree: what a client trims, summarizes or inserts is
 //! further back or in single places. System messages are ignored; clients change them at will.
 
-use crate::normalize::{NormalizedMessage, Role};
+use crate::normalize::NormalizedMessage;
 use crate::similarity::similarity;
+use clawhost_chat::Role;
 
 /// Maximum number of messages before our reply that are compared.
 const MAX_COMPARED_MESSAGES: usize = 64;
@@ -81,9 +82,7 @@ fn drop_last<'a, 'b>(
     messages: &'a [&'b NormalizedMessage],
     by: usize,
 ) -> &'a [&'b NormalizedMessage] {
-    messages
-        .get(..messages.len().saturating_sub(by))
-        .unwrap_or_default()
+    &messages[..messages.len().saturating_sub(by)]
 }
 
 fn non_system_messages(messages: &[NormalizedMessage]) -> Vec<&NormalizedMessage> {
@@ -91,20 +90,17 @@ fn non_system_messages(messages: &[NormalizedMessage]) -> Vec<&NormalizedMessage
         .iter()
         .filter(|message| message.role != Role::System)
         .collect();
-    all.get(all.len().saturating_sub(MAX_COMPARED_MESSAGES)..)
-        .unwrap_or_default()
-        .to_vec()
+    all[all.len().saturating_sub(MAX_COMPARED_MESSAGES)..].to_vec()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
     use crate::normalize::normalize_all;
+    use crate::normalize::tests::message;
 
     fn talk(lines: &[&str]) -> Vec<NormalizedMessage> {
-        let messages: Vec<Value> = lines
+        let messages: Vec<_> = lines
             .iter()
             .map(|line| {
                 let (role, text) = line.split_once(':').unwrap();
@@ -114,7 +110,7 @@ mod tests {
                     "t" => "tool",
                     _ => "assistant",
                 };
-                json!({"role": role, "content": text})
+                message(role, text)
             })
             .collect();
         normalize_all(&messages)

@@ -24,22 +24,15 @@ impl Sessions {
     /// journal could not record.
     pub async fn sweep_idle(self, mut stop: watch::Receiver<bool>) {
         let mut changes = self.journal.watch();
-        let pause = (self.options.idle / 8).clamp(MIN_PAUSE, MAX_PAUSE);
+        let pause = (self.options.idle_timeout / 8).clamp(MIN_PAUSE, MAX_PAUSE);
         while !*stop.borrow() {
             changes.borrow_and_update();
-            let pending = self.pending_ends.flush(&self.journal);
-            let something_open = match self.end_idle() {
-                Ok((ended, open)) => {
-                    if !ended.is_empty() {
-                        tracing::info!(sessions = ended.len(), "idle sessions ended");
-                    }
-                    open
-                }
-                Err(error) => {
-                    tracing::error!(%error, "cannot end idle sessions; retrying");
-                    true
-                }
-            };
+            let sessions = self.clone();
+            let swept = tokio::task::spawn_blocking(move || sessions.sweep_once()).await;
+            let (pending, something_open) = swept.unwrap_or_else(|error| {
+                tracing::error!(%error, "the sweep of idle sessions panicked; retrying");
+                (false, true)
+            });
             let wake = async {
                 if pending {
                     tokio::time::sleep(RETRY_INTERVAL.min(pause)).await;
@@ -59,9 +52,27 @@ impl Sessions {
         }
     }
 
+    /// Records pending ends of turns and ends idle sessions. Returns whether an end of a turn is still pending, and
+    /// whether any session is still open.
+    fn sweep_once(&self) -> (bool, bool) {
+        let pending = self.pending_ends.flush(&self.journal);
+        match self.end_idle() {
+            Ok((ended, open)) => {
+                if !ended.is_empty() {
+                    tracing::info!(sessions = ended.len(), "idle sessions ended");
+                }
+                (pending, open)
+            }
+            Err(error) => {
+                tracing::error!(%error, "cannot end idle sessions; retrying");
+                (pending, true)
+            }
+        }
+    }
+
     /// Ends idle sessions once. Returns the ended sessions and whether any session is still open.
     fn end_idle(&self) -> Result<(Vec<SessionId>, bool), SessionError> {
-        let idle_ms = i64::try_from(self.options.idle.as_millis()).unwrap_or(i64::MAX);
+        let idle_ms = i64::try_from(self.options.idle_timeout.as_millis()).unwrap_or(i64::MAX);
         let mut ended = Vec::new();
         for session in self
             .journal

@@ -4,7 +4,7 @@
 //! Clients need not send any header: conversations are matched by our own replies, and by the user's messages if a
 //! client leaves our replies out. Every turn records the reason of its match. A turn is never dropped because it looks
 //! like a side request. Nothing is kept in memory that a restart would lose, except ends of turns that the journal could
-//! not record. This crate does not score or train; it only writes to the journal.
+//! not record. This crate does not score or train; it only writes to the journal. The inspect crate explains what it recorded.
 //!
 //! | module | purpose |
 //! |---|---|
@@ -28,10 +28,39 @@
 //! | `sessions` | [`Sessions`]: requests, completions, session ends |
 //! | `idle` | ends idle sessions |
 //! | `pending_ends` | ends of turns that the journal could not record yet |
-//! | `user_prompt` | the user message that a turn answers |
-//! | `explain` | explanation of a turn: match, verdicts, training |
-//! | `explain_next_state` | the part about held back and retracted next states |
-//! | `explain_step` | explanation of a training step |
+//!
+//! ```
+//! use clawhost_journal::{Finish, Journal};
+//! use clawhost_sessions::{IncomingRequest, Reply, SessionOptions, Sessions};
+//! use serde_json::json;
+//!
+//! let sessions = Sessions::new(Journal::in_memory()?, SessionOptions::default());
+//! let question = json!({"role": "user", "content": "What is 7 × 8?"});
+//! let answer = json!({"role": "assistant", "content": "It is 56, if I am not mistaken."});
+//! let thanks = json!({"role": "user", "content": "Thank you!"});
+//!
+//! let first = sessions.record_request(IncomingRequest {
+//!     n: 1,
+//!     messages: serde_json::from_value(json!([question]))?,
+//!     ..IncomingRequest::default()
+//! })?;
+//! sessions.complete(first.turns[0], Reply {
+//!     message: serde_json::from_value(answer.clone())?,
+//!     finish: Finish::Stop,
+//!     token_ids: vec![3],
+//!     logprobs: vec![-0.5],
+//!     full_logprobs: vec![-0.5],
+//!     forced: Vec::new(),
+//! })?;
+//! // The next request repeats our reply, so it continues the same session without any header.
+//! let second = sessions.record_request(IncomingRequest {
+//!     n: 1,
+//!     messages: serde_json::from_value(json!([question, answer, thanks]))?,
+//!     ..IncomingRequest::default()
+//! })?;
+//! assert_eq!(second.session, first.session);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod ambiguity;
 mod assignment;
@@ -41,9 +70,6 @@ mod decision;
 mod digests;
 mod ephemeral;
 mod error;
-mod explain;
-mod explain_next_state;
-mod explain_step;
 mod history;
 mod idle;
 mod lookup;
@@ -51,7 +77,6 @@ mod matching;
 mod next_state;
 mod normalize;
 mod opening;
-mod options;
 mod pending_ends;
 mod rendering;
 mod request;
@@ -59,10 +84,10 @@ mod retry;
 mod sessions;
 mod similarity;
 mod user_messages;
-mod user_prompt;
 
+pub use clawhost_config::SessionOptions;
 pub use digests::reply_digest;
 pub use error::SessionError;
-pub use options::SessionOptions;
-pub use request::{IncomingRequest, MALFORMED_CALLS, Reply, SessionAssignment};
+pub use normalize::{NormalizedMessage, normalize_all};
+pub use request::{IncomingRequest, Reply, SessionAssignment};
 pub use sessions::Sessions;

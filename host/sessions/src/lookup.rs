@@ -1,10 +1,9 @@
 //! Journal queries for matching a request. Each is answered by an index and returns turn summaries; only the few turns
 //! that are worth comparing are read with their messages.
 
-use clawhost_journal::{Journal, SessionId, TurnId, TurnKind, TurnRecord, TurnState, TurnSummary};
-use serde_json::Value;
-
-use crate::error::SessionError;
+use clawhost_journal::{
+    Journal, JournalError, SessionId, TurnId, TurnKind, TurnRecord, TurnState, TurnSummary,
+};
 
 /// Maximum number of summaries per query.
 pub(crate) const MAX_SUMMARIES: u32 = 96;
@@ -33,7 +32,7 @@ impl Caller<'_> {
         let differ = |ours: Option<&str>, theirs: Option<&str>| matches!((ours, theirs), (Some(a), Some(b)) if a != b);
         if self.key != hit.key.as_deref() {
             Some("another key")
-        } else if differ(self.user, recorded_field(&hit.matched, "user")) {
+        } else if differ(self.user, hit.matched.mark.user.as_deref()) {
             Some("another user")
         } else {
             None
@@ -48,39 +47,26 @@ impl Caller<'_> {
     /// Whether both sides have a user or a trace and it is equal.
     pub(crate) fn same_user_or_trace(&self, hit: &TurnSummary) -> bool {
         self.same_trace(hit)
-            || (self.user.is_some() && self.user == recorded_field(&hit.matched, "user"))
+            || (self.user.is_some() && self.user == hit.matched.mark.user.as_deref())
     }
 
     /// Whether both sides have a trace and it is equal.
     pub(crate) fn same_trace(&self, hit: &TurnSummary) -> bool {
-        self.trace.is_some() && self.trace == recorded_field(&hit.matched, "trace")
+        self.trace.is_some() && self.trace == hit.matched.mark.trace.as_deref()
     }
 
     /// Whether both sides have a client request id and it is equal.
     pub(crate) fn same_request(&self, hit: &TurnSummary) -> bool {
-        self.request.is_some() && self.request == recorded_field(&hit.matched, "request")
+        self.request.is_some() && self.request == hit.matched.mark.request.as_deref()
     }
-}
-
-/// A field of the request that `matched` of a turn stores besides the decision: `user`, `trace` or `request`.
-pub(crate) fn recorded_field<'a>(matched: &'a Value, name: &str) -> Option<&'a str> {
-    matched.get("mark")?.get(name)?.as_str()
-}
-
-/// The trail of a turn's request, see [`crate::digests::trail`].
-pub(crate) fn recorded_trail(matched: &Value) -> Vec<&str> {
-    matched
-        .get("mark")
-        .and_then(|mark| mark.get("trail"))
-        .and_then(Value::as_array)
-        .map(|trail| trail.iter().filter_map(Value::as_str).collect())
-        .unwrap_or_default()
 }
 
 /// Whether a turn has a complete reply, no next state yet, and is not a side turn.
 pub(crate) fn awaits_next_state(hit: &TurnSummary) -> bool {
     hit.state == TurnState::Complete && !hit.has_next && hit.kind != TurnKind::Side
 }
+
+type Summaries = Result<Vec<TurnSummary>, JournalError>;
 
 /// Queries for matching a request.
 #[derive(Clone, Copy)]
@@ -94,14 +80,8 @@ impl<'a> Lookup<'a> {
     }
 
     /// Turns with this reply, those without a next state first, then newest first.
-    pub(crate) fn turns_with_reply(
-        &self,
-        anchor: &str,
-        key: Option<&str>,
-    ) -> Result<Vec<TurnSummary>, SessionError> {
-        Ok(self
-            .journal
-            .summaries_by_reply(anchor, key, MAX_SUMMARIES)?)
+    pub(crate) fn turns_with_reply(&self, anchor: &str, key: Option<&str>) -> Summaries {
+        self.journal.summaries_by_reply(anchor, key, MAX_SUMMARIES)
     }
 
     /// Turns with this history and reply, in the same order.
@@ -110,27 +90,21 @@ impl<'a> Lookup<'a> {
         history: &str,
         anchor: &str,
         key: Option<&str>,
-    ) -> Result<Vec<TurnSummary>, SessionError> {
-        Ok(self
-            .journal
-            .summaries_by_history_and_reply(history, anchor, key, MAX_SUMMARIES)?)
+    ) -> Summaries {
+        self.journal
+            .summaries_by_history_and_reply(history, anchor, key, MAX_SUMMARIES)
     }
 
     /// Turns with this history, with any reply, newest first.
-    pub(crate) fn turns_with_history(
-        &self,
-        digest: &str,
-        key: Option<&str>,
-    ) -> Result<Vec<TurnSummary>, SessionError> {
-        Ok(self
-            .journal
-            .summaries_by_history(digest, key, MAX_SUMMARIES)?)
+    pub(crate) fn turns_with_history(&self, digest: &str, key: Option<&str>) -> Summaries {
+        self.journal
+            .summaries_by_history(digest, key, MAX_SUMMARIES)
     }
 
     /// The turn whose request contained the next state of `turn`: `None` without a next state, `Some(None)` if it is not
     /// known.
-    pub(crate) fn next_source(&self, turn: TurnId) -> Result<Option<Option<TurnId>>, SessionError> {
-        Ok(self.journal.next_source(turn)?)
+    pub(crate) fn next_source(&self, turn: TurnId) -> Result<Option<Option<TurnId>>, JournalError> {
+        self.journal.next_source(turn)
     }
 
     /// Turns of one session with this reply. If many sessions have this reply, only the last turns of the session are
@@ -140,7 +114,7 @@ impl<'a> Lookup<'a> {
         session: &SessionId,
         anchor: &str,
         key: Option<&str>,
-    ) -> Result<Vec<TurnSummary>, SessionError> {
+    ) -> Summaries {
         let mut hits = self
             .journal
             .summaries_by_reply(anchor, key, MAX_SUMMARIES)?;
@@ -161,7 +135,7 @@ impl<'a> Lookup<'a> {
         &self,
         parent: TurnId,
         anchor: &str,
-    ) -> Result<Option<TurnRecord>, SessionError> {
+    ) -> Result<Option<TurnRecord>, JournalError> {
         for child in self.children(parent)?.into_iter().take(MAX_READ) {
             if let Some(turn) = self.turn_if_reply(child.id, anchor)? {
                 return Ok(Some(turn));
@@ -174,7 +148,7 @@ impl<'a> Lookup<'a> {
         &self,
         turn: TurnId,
         anchor: &str,
-    ) -> Result<Option<TurnRecord>, SessionError> {
+    ) -> Result<Option<TurnRecord>, JournalError> {
         let said = |turn: &TurnRecord| {
             turn.completion
                 .as_ref()
@@ -189,41 +163,34 @@ impl<'a> Lookup<'a> {
         digest: &str,
         key: Option<&str>,
         since_ms: i64,
-    ) -> Result<Vec<TurnSummary>, SessionError> {
-        Ok(self
-            .journal
-            .summaries_by_request(digest, key, since_ms, MAX_SUMMARIES)?)
+    ) -> Summaries {
+        self.journal
+            .summaries_by_request(digest, key, since_ms, MAX_SUMMARIES)
     }
 
     /// Last turns of a session, newest first.
-    pub(crate) fn session_turns(
-        &self,
-        session: &SessionId,
-    ) -> Result<Vec<TurnSummary>, SessionError> {
-        Ok(self.journal.last_turns(session, SESSION_HITS)?)
+    pub(crate) fn session_turns(&self, session: &SessionId) -> Summaries {
+        self.journal.last_turns(session, SESSION_HITS)
     }
 
     /// Turns that continue a turn, newest first.
-    pub(crate) fn children(&self, turn: TurnId) -> Result<Vec<TurnSummary>, SessionError> {
-        Ok(self.journal.children(turn, MAX_SUMMARIES)?)
+    pub(crate) fn children(&self, turn: TurnId) -> Summaries {
+        self.journal.children(turn, MAX_SUMMARIES)
     }
 
     /// Whether any turn continues a turn.
-    pub(crate) fn is_continued(&self, turn: TurnId) -> Result<bool, SessionError> {
+    pub(crate) fn is_continued(&self, turn: TurnId) -> Result<bool, JournalError> {
         Ok(!self.journal.children(turn, 1)?.is_empty())
     }
 
     /// All turns of a session, newest first.
-    pub(crate) fn all_session_turns(
-        &self,
-        session: &SessionId,
-    ) -> Result<Vec<TurnSummary>, SessionError> {
-        Ok(self.journal.last_turns(session, u32::MAX)?)
+    pub(crate) fn all_session_turns(&self, session: &SessionId) -> Summaries {
+        self.journal.last_turns(session, u32::MAX)
     }
 
     /// A turn with all its data.
-    pub(crate) fn turn(&self, turn: TurnId) -> Result<Option<TurnRecord>, SessionError> {
-        Ok(self.journal.turn(turn)?)
+    pub(crate) fn turn(&self, turn: TurnId) -> Result<Option<TurnRecord>, JournalError> {
+        self.journal.turn(turn)
     }
 
     /// The session of an API key with this name, or else with this id.
@@ -231,18 +198,18 @@ impl<'a> Lookup<'a> {
         &self,
         key: Option<&str>,
         name: &str,
-    ) -> Result<Option<SessionId>, SessionError> {
+    ) -> Result<Option<SessionId>, JournalError> {
         let found = self.journal.find_session(key, name)?;
         Ok(found.map(|session| session.id))
     }
 
     /// The name of a session.
-    pub(crate) fn session_name(&self, session: &SessionId) -> Result<Option<String>, SessionError> {
-        Ok(self.journal.session_name(session)?)
+    pub(crate) fn session_name(&self, session: &SessionId) -> Result<Option<String>, JournalError> {
+        self.journal.session_name(session)
     }
 
     /// Whether a session id exists, under any key.
-    pub(crate) fn session_exists(&self, session: &SessionId) -> Result<bool, SessionError> {
+    pub(crate) fn session_exists(&self, session: &SessionId) -> Result<bool, JournalError> {
         Ok(self.journal.session(session)?.is_some())
     }
 }

@@ -5,10 +5,10 @@
 //! key, same user or trace, same system message, no continuation yet, and time. A short reply ("OK") is weak evidence:
 //! without an agreeing history it does not match. A match never crosses API keys or users.
 
+use clawhost_chat::Role;
 use std::cmp::{Ordering, Reverse};
 
-use clawhost_journal::{SessionId, TurnRecord, TurnSummary};
-use serde_json::{Value, json};
+use clawhost_journal::{CandidateAgreement, MatchCandidate, SessionId, TurnRecord, TurnSummary};
 
 use crate::ambiguity::{Ambiguity, HISTORY, REPLY, system_text};
 use crate::candidates::{RankScore, RankedTurn, RankedTurns, find_ranked, rank_session_turns};
@@ -16,7 +16,7 @@ use crate::digests::digest_of_reply;
 use crate::error::SessionError;
 use crate::history::{HistoryAgreement, compare_histories};
 use crate::lookup::{Caller, Lookup, MAX_SUMMARIES};
-use crate::normalize::{NormalizedMessage, Role, list, normalize_all};
+use crate::normalize::{NormalizedMessage, normalize_all};
 
 /// Maximum number of assistant messages looked up, from the last one backwards.
 const MAX_POSITIONS: usize = 24;
@@ -96,7 +96,7 @@ pub(crate) struct Search {
     /// Number of turns read with their messages.
     pub(crate) compared: usize,
     /// The first candidates for `matched`, best first.
-    pub(crate) listed: Vec<Value>,
+    pub(crate) listed: Vec<MatchCandidate>,
 }
 
 struct Candidate {
@@ -127,7 +127,7 @@ pub(crate) fn find_continued_turn(
         let Some(anchor) = digest_of_reply(reply) else {
             continue;
         };
-        let history = messages.get(..place).unwrap_or_default();
+        let history = &messages[..place];
         let ranked = match within {
             Some(session) => rank_session_turns(
                 caller,
@@ -141,9 +141,7 @@ pub(crate) fn find_continued_turn(
                 } = find_ranked(lookup, caller, history, &anchor)?;
                 search.considered += excluded.len();
                 for (hit, why_not) in excluded {
-                    search.add_candidate(
-                        json!({"turn": hit.id, "session": hit.session, "why_not": why_not}),
-                    );
+                    search.add_candidate(&hit, Some(why_not), None);
                 }
                 ranked
             }
@@ -189,7 +187,7 @@ impl Search {
                 continue;
             };
             self.compared += 1;
-            let asked = normalize_all(list(&turn.messages));
+            let asked = normalize_all(&turn.messages);
             let agreement = compare_histories(history, &asked);
             candidates.push(Candidate {
                 same_system: system_text(history) == system_text(&asked),
@@ -202,20 +200,29 @@ impl Search {
         }
         candidates.sort_by(|a, b| a.rank(b, caller));
         for candidate in &candidates {
-            self.add_candidate(json!({
-                "turn": candidate.hit.id,
-                "session": candidate.hit.session,
-                "agreed": round_to_hundredths(candidate.agreement.of_request),
-                "of_turn": round_to_hundredths(candidate.agreement.of_turn),
-                "open": candidate.open,
-            }));
+            let agreement = CandidateAgreement {
+                agreed: round_to_hundredths(candidate.agreement.of_request),
+                of_turn: round_to_hundredths(candidate.agreement.of_turn),
+                open: candidate.open,
+            };
+            self.add_candidate(&candidate.hit, None, Some(agreement));
         }
         Ok(candidates)
     }
 
-    fn add_candidate(&mut self, candidate: Value) {
+    fn add_candidate(
+        &mut self,
+        hit: &TurnSummary,
+        why_not: Option<&str>,
+        agreement: Option<CandidateAgreement>,
+    ) {
         if self.listed.len() < MAX_LISTED {
-            self.listed.push(candidate);
+            self.listed.push(MatchCandidate {
+                turn: hit.id,
+                session: hit.session.clone(),
+                why_not: why_not.map(str::to_owned),
+                agreement,
+            });
         }
     }
 }
@@ -363,10 +370,7 @@ fn follow_later_replies(
         let Some(turn) = lookup.child_with_reply(found.turn.id, &anchor)? else {
             break;
         };
-        let agreement = compare_histories(
-            messages.get(..place).unwrap_or_default(),
-            &normalize_all(list(&turn.messages)),
-        );
+        let agreement = compare_histories(&messages[..place], &normalize_all(&turn.messages));
         let why = format!(
             "it follows turn {} there, and more than {MAX_SUMMARIES} turns or too little history hid it at first",
             found.turn.id

@@ -1,9 +1,8 @@
 //! Extraction of the next state: the messages after our reply.
 
-use serde_json::Value;
-
 use crate::ephemeral::is_ephemeral_message;
-use crate::normalize::{NormalizedMessage, Role};
+use crate::normalize::NormalizedMessage;
+use clawhost_chat::{Message, Role};
 
 /// The messages of a request that follow our reply.
 #[derive(Debug, Default, PartialEq)]
@@ -35,7 +34,7 @@ impl FollowingMessages {
             unknown_reply: end.is_some(),
         };
         if end.is_none() {
-            following.drop_ephemeral(request, request.get(..place).unwrap_or_default(), previous);
+            following.drop_ephemeral(request, &request[..place], previous);
         }
         following
     }
@@ -49,7 +48,7 @@ impl FollowingMessages {
     ) -> Self {
         let mut following = Self::after_reply(place, request, &[]);
         if !following.unknown_reply {
-            following.drop_ephemeral(request, request.get(..=place).unwrap_or_default(), previous);
+            following.drop_ephemeral(request, &request[..=place], previous);
         }
         following
     }
@@ -132,7 +131,7 @@ impl FollowingMessages {
     }
 
     /// The messages, as sent.
-    pub(crate) fn messages(&self, request: &[Value]) -> Value {
+    pub(crate) fn messages(&self, request: &[Message]) -> Vec<Message> {
         self.positions
             .iter()
             .filter_map(|at| request.get(*at))

@@ -4,50 +4,24 @@
 //! serialized again, with or without the reasoning. Normalized messages ignore these differences. Wording is not
 //! interpreted: messages with different text are different.
 
+use clawhost_chat::{AssistantMessage, Content, ContentPart, Message, Role, ToolCall};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::rendering::alphanumeric_text;
-
-/// Role of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// `system` and `developer`.
-    System,
-    /// `user`.
-    User,
-    /// `assistant`.
-    Assistant,
-    /// `tool` and the older `function`.
-    Tool,
-    /// Any other role.
-    Other,
-}
-
-impl Role {
-    fn of(message: &Value) -> Self {
-        match message.get("role").and_then(Value::as_str) {
-            Some("system" | "developer") => Self::System,
-            Some("user") => Self::User,
-            Some("assistant") => Self::Assistant,
-            Some("tool" | "function") => Self::Tool,
-            _ => Self::Other,
-        }
-    }
-}
 
 /// First half of a SHA-256.
 pub(crate) type MessageDigest = [u8; 16];
 
 /// A message without formatting differences.
 #[derive(Clone, Debug)]
-pub(crate) struct NormalizedMessage {
+pub struct NormalizedMessage {
     /// Role of the author.
-    pub(crate) role: Role,
+    pub role: Role,
     /// Visible text, each run of white space as one space.
-    pub(crate) text: String,
+    pub text: String,
     /// Tool calls: name and canonical arguments.
-    pub(crate) calls: Vec<(String, String)>,
+    pub calls: Vec<(String, String)>,
     /// Digest of role, text without white space, calls and attachments.
     pub(crate) digest: MessageDigest,
     /// The same of what the text is in any rendering, see [`crate::rendering`].
@@ -55,21 +29,27 @@ pub(crate) struct NormalizedMessage {
 }
 
 impl NormalizedMessage {
-    /// Normalizes one message in OpenAI format. Malformed parts are ignored.
-    pub(crate) fn of(message: &Value) -> Self {
-        let role = Role::of(message);
+    /// Normalizes one message.
+    pub fn of(message: &Message) -> Self {
+        Self::from_fields(message.role(), message.content(), message.tool_calls())
+    }
+
+    /// Normalizes a reply.
+    pub fn of_reply(reply: &AssistantMessage) -> Self {
+        Self::from_fields(Role::Assistant, reply.content.as_ref(), &reply.tool_calls)
+    }
+
+    fn from_fields(role: Role, content: Option<&Content>, calls: &[ToolCall]) -> Self {
         let mut read = Read::default();
-        read.content(message.get("content"));
-        if let Some(Value::String(refusal)) = message.get("refusal") {
-            read.text.push_str(refusal);
+        for part in content.map_or(&[][..], Content::parts) {
+            match part {
+                ContentPart::Text(text) => read.text.push_str(text),
+                ContentPart::Other(part) => read.part(part),
+            }
         }
-        if let Some(Value::Array(calls)) = message.get("tool_calls") {
-            calls
-                .iter()
-                .for_each(|call| read.call(call.get("function").unwrap_or(call)));
-        }
-        if let Some(call @ Value::Object(_)) = message.get("function_call") {
-            read.call(call);
+        for call in calls {
+            let arguments = canonical_arguments(&call.function.arguments);
+            read.calls.push((call.function.name.clone(), arguments));
         }
         let visible = match role {
             Role::Assistant => without_reasoning(&read.text),
@@ -101,13 +81,8 @@ impl NormalizedMessage {
 }
 
 /// Normalizes a list of messages.
-pub(crate) fn normalize_all(messages: &[Value]) -> Vec<NormalizedMessage> {
+pub fn normalize_all(messages: &[Message]) -> Vec<NormalizedMessage> {
     messages.iter().map(NormalizedMessage::of).collect()
-}
-
-/// Messages of a stored turn; anything but an array counts as empty.
-pub(crate) fn list(messages: &Value) -> &[Value] {
-    messages.as_array().map_or(&[], Vec::as_slice)
 }
 
 #[derive(Default)]
@@ -118,41 +93,15 @@ struct Read {
 }
 
 impl Read {
-    fn content(&mut self, content: Option<&Value>) {
-        match content {
-            Some(Value::String(text)) => self.text.push_str(text),
-            Some(Value::Array(parts)) => parts.iter().for_each(|part| self.part(part)),
-            Some(part @ Value::Object(_)) => self.part(part),
-            _ => {}
-        }
-    }
-
+    /// Reads a part of a kind that is not text: reasoning is ignored, anything else counts as an attachment.
     fn part(&mut self, part: &Value) {
-        if let Value::String(text) = part {
-            self.text.push_str(text);
-            return;
-        }
         match part.get("type").and_then(Value::as_str) {
             Some("thinking" | "redacted_thinking" | "reasoning") => {}
-            Some("refusal") => self.text.push_str(
-                part.get("refusal")
-                    .and_then(Value::as_str)
-                    .unwrap_or_default(),
-            ),
-            Some("tool_use") => self.call(part),
-            Some("tool_result") => self.content(part.get("content")),
             _ => match part.get("text") {
                 Some(Value::String(text)) => self.text.push_str(text),
                 _ => self.attached.push(canonical(part)),
             },
         }
-    }
-
-    fn call(&mut self, call: &Value) {
-        let name = call.get("name").and_then(Value::as_str).unwrap_or_default();
-        let arguments = call.get("arguments").or_else(|| call.get("input"));
-        self.calls
-            .push((name.to_owned(), canonical_arguments(arguments)));
     }
 }
 
@@ -175,15 +124,13 @@ fn collapsed(text: &str) -> String {
     out
 }
 
-fn canonical_arguments(arguments: Option<&Value>) -> String {
-    match arguments {
-        None | Some(Value::Null) => "{}".to_owned(),
-        Some(Value::String(text)) if text.trim().is_empty() => "{}".to_owned(),
-        Some(Value::String(text)) => match serde_json::from_str::<Value>(text) {
-            Ok(parsed) => canonical(&parsed),
-            Err(_) => collapsed(text),
-        },
-        Some(parsed) => canonical(parsed),
+fn canonical_arguments(arguments: &str) -> String {
+    if arguments.trim().is_empty() {
+        return "{}".to_owned();
+    }
+    match serde_json::from_str::<Value>(arguments) {
+        Ok(parsed) => canonical(&parsed),
+        Err(_) => collapsed(arguments),
     }
 }
 
@@ -236,6 +183,16 @@ fn whole(number: f64) -> Option<i64> {
     (number.fract() == 0.0 && number.abs() <= EXACT).then_some(number as i64)
 }
 
+/// The role in a digest. Stored digests contain it: it never changes.
+fn role_code(role: Role) -> u8 {
+    match role {
+        Role::System => 0,
+        Role::User => 1,
+        Role::Assistant => 2,
+        Role::Tool => 3,
+    }
+}
+
 fn message_digest(
     role: Role,
     text: &str,
@@ -243,7 +200,7 @@ fn message_digest(
     attached: &[String],
 ) -> MessageDigest {
     let mut hash = Sha256::new();
-    hash.update([role as u8]);
+    hash.update([role_code(role)]);
     // Spaces are ignored, since they change where a client splits or joins text parts.
     for word in text.split(' ') {
         hash.update(word.as_bytes());
@@ -268,14 +225,63 @@ fn message_digest(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
 
+    /// A message of a role with one text.
+    pub(crate) fn message(role: &str, text: &str) -> Message {
+        serde_json::from_value(json!({"role": role, "content": text})).unwrap()
+    }
+
+    fn normalized(message: Value) -> NormalizedMessage {
+        NormalizedMessage::of(&serde_json::from_value(message).unwrap())
+    }
+
     fn digest(message: Value) -> MessageDigest {
-        NormalizedMessage::of(&message).digest
+        normalized(message).digest
+    }
+
+    #[test]
+    fn digests_are_those_of_stored_turns() {
+        let call = json!({"id": "c", "type": "function",
+            "function": {"name": "read", "arguments": "{\"path\": \"a.md\", \"lines\": 3.0}"}});
+        let image = json!({"type": "image_url", "image_url": {"url": "data:1"}});
+        let rows = [
+            (
+                json!({"role": "system", "content": "Be kind."}),
+                "0a225e3fc75e7855e2d7355a9791b642",
+            ),
+            (
+                json!({"role": "user", "content": "two  words\n"}),
+                "d8abdbb0ca5da82cbcad088aa52c4bbe",
+            ),
+            (
+                json!({"role": "assistant", "content": "<think>x</think> ok", "reasoning_content": "hm"}),
+                "02948502c034e71e56e88a9b8161cd6a",
+            ),
+            (
+                json!({"role": "assistant", "content": null, "tool_calls": [call]}),
+                "a9aed6d6437b408795a18b1f669415de",
+            ),
+            (
+                json!({"role": "tool", "content": "3", "tool_call_id": "c"}),
+                "e7ea994b0c5c1a72ce3228465599fb9f",
+            ),
+            (
+                json!({"role": "user", "content": [{"type": "text", "text": "see"}, image]}),
+                "174125161456dc4997349a039031cc75",
+            ),
+        ];
+        for (message, expected) in rows {
+            let hex: String = digest(message.clone())
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
+            assert_eq!(hex, expected, "{message}");
+        }
     }
 
     #[test]
@@ -354,17 +360,9 @@ mod tests {
     }
 
     #[test]
-    fn malformed_messages_are_normalized_without_panic() {
-        for message in [
-            json!(null),
-            json!({}),
-            json!({"role": 3, "content": {"type": 1}}),
-            json!({"role": "assistant", "tool_calls": [null, 7]}),
-        ] {
-            NormalizedMessage::of(&message);
-        }
-        let unparsed = NormalizedMessage::of(
-            &json!({"role": "assistant", "tool_calls": [{"function": {"name": "run", "arguments": "{\"a\": "}}]}),
+    fn arguments_that_are_not_json_are_compared_as_text() {
+        let unparsed = normalized(
+            json!({"role": "assistant", "tool_calls": [{"function": {"name": "run", "arguments": "{\"a\": "}}]}),
         );
         assert_eq!(unparsed.calls, [("run".to_owned(), "{\"a\":".to_owned())]);
     }

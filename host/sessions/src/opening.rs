@@ -1,14 +1,13 @@
 //! Requests that contain no reply of ours: a new conversation, a retry of an opening request, or a client that dropped or
 //! changed our reply.
 
-use clawhost_journal::TurnSummary;
-use serde_json::json;
+use clawhost_chat::Role;
+use clawhost_journal::{MatchDecision, TurnSummary};
 
-use crate::decision::{Decision, RequestMatcher, set_field};
+use crate::decision::{Decision, RequestMatcher};
 use crate::error::SessionError;
 use crate::matching::Search;
-use crate::normalize::{NormalizedMessage, Role};
-use crate::retry;
+use crate::normalize::NormalizedMessage;
 use crate::similarity::text_similarity;
 use crate::user_messages::UserMatch;
 
@@ -16,10 +15,7 @@ impl RequestMatcher<'_> {
     /// Decides a request without a matching reply.
     pub(crate) fn decide_opening(&self, search: &Search) -> Result<Decision, SessionError> {
         let digest = self.digest(None);
-        let window = self.options.retry_window;
-        let repeated =
-            retry::retry_of_opening(&self.lookup, &self.caller(), &digest, self.now_ms, window)?;
-        if let Some(repeated) = repeated {
+        if let Some(repeated) = self.retry_of_opening(&digest)? {
             return Ok(self.retry_decision(repeated, digest, search));
         }
         let unclear = match self.match_user_messages()? {
@@ -32,7 +28,7 @@ impl RequestMatcher<'_> {
                 "asks what turn {} asked and more, without our reply to it",
                 turn.id
             );
-            let mut decision = self.new_decision("fork", &reason, digest, search);
+            let mut decision = self.new_decision(MatchDecision::Fork, &reason, digest, search);
             decision.origin = "content";
             decision.session = Some(turn.session);
             return Ok(decision);
@@ -42,11 +38,10 @@ impl RequestMatcher<'_> {
                 "goes on from turn {} with a reply that is not as it was given, cut off or edited: what follows says nothing of ours",
                 turn.id
             );
-            let mut decision = self.new_decision("continue", &reason, digest, search);
+            let mut decision = self.new_decision(MatchDecision::Continue, &reason, digest, search);
             decision.origin = "content";
             decision.session = Some(turn.session);
             decision.parent = Some(turn.id);
-            set_field(&mut decision.matched, "parent", json!(turn.id));
             return Ok(decision);
         }
         let replies = self
@@ -61,10 +56,8 @@ impl RequestMatcher<'_> {
             }
             _ => "replies like these are ours, but the history in front of them is another one",
         };
-        let mut decision = self.new_decision("new", reason, digest, search);
-        if let Some(why) = unclear {
-            set_field(&mut decision.matched, "doubt", why.into());
-        }
+        let mut decision = self.new_decision(MatchDecision::New, reason, digest, search);
+        decision.matched.doubt = unclear;
         Ok(decision)
     }
 
@@ -85,15 +78,14 @@ impl RequestMatcher<'_> {
         else {
             return Ok(None);
         };
-        let Some(turn) = self.same_request(self.normalized.get(..place).unwrap_or_default())?
-        else {
+        let Some(turn) = self.same_request(&self.normalized[..place])? else {
             return Ok(None);
         };
         let given = self.lookup.turn(turn.id)?.and_then(|turn| turn.completion);
         let like = given
             .zip(self.normalized.get(place))
             .is_some_and(|(given, shown)| {
-                let given = NormalizedMessage::of(&given.reply).text;
+                let given = NormalizedMessage::of_reply(&given.reply).text;
                 given.starts_with(&shown.text) && !shown.text.is_empty()
                     || text_similarity(&given, &shown.text) > 0.0
             });
@@ -108,13 +100,6 @@ impl RequestMatcher<'_> {
         if messages.iter().all(|message| message.role == Role::System) {
             return Ok(None);
         }
-        let digest = self.digest_of(messages);
-        retry::find_extended_request(
-            &self.lookup,
-            &self.caller(),
-            &digest,
-            self.now_ms,
-            self.options.retry_window,
-        )
+        self.find_extended_request(&self.digest_of(messages))
     }
 }

@@ -1,6 +1,7 @@
 //! Input and output types: a request from the gateway, a reply from the engine.
 
-use clawhost_journal::{Finish, SessionId, TurnId};
+use clawhost_chat::{AssistantMessage, Message, Tool};
+use clawhost_journal::{Finish, MatchRecord, SamplingRecord, SessionId, TurnId};
 use serde_json::{Map, Value};
 
 /// One chat request before generation.
@@ -26,20 +27,18 @@ pub struct IncomingRequest {
     pub trace: Option<String>,
     /// The client's request id, which a retry repeats.
     pub request_id: Option<String>,
-    /// Messages in OpenAI format, as sent.
-    pub messages: Vec<Value>,
-    /// Tool definitions in OpenAI format, as sent.
-    pub tools: Vec<Value>,
+    /// The conversation.
+    pub messages: Vec<Message>,
+    /// The offered tools.
+    pub tools: Vec<Tool>,
     /// Chat template variables besides messages and tools.
     pub template: Map<String, Value>,
     /// Time at which the template was rendered, unix milliseconds; recorded as the arrival time. `None` means now.
     pub received_ms: Option<i64>,
     /// Token ids of the rendered prompt.
     pub prompt_ids: Vec<u32>,
-    /// Effective sampling parameters, as JSON.
-    pub sampling: Value,
-    /// Effective sampling temperature.
-    pub temperature: f32,
+    /// Effective sampling parameters.
+    pub sampling: SamplingRecord,
     /// Requested model name.
     pub model: String,
     /// Adapter version that serves this request; 0 is the base model.
@@ -58,17 +57,14 @@ pub struct SessionAssignment {
     /// One turn per choice, in order of the choices.
     pub turns: Vec<TurnId>,
     /// The decision and its reason, as recorded in the journal.
-    pub matched: Value,
+    pub matched: MatchRecord,
 }
-
-/// Field of a reply message that lists why tool calls could not be parsed and stayed text. Absent without such calls.
-pub const MALFORMED_CALLS: &str = "malformed_tool_calls";
 
 /// One complete or partial choice.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// The assistant message in OpenAI format, as sent to the client, with [`MALFORMED_CALLS`] if there are any.
-    pub message: Value,
+    /// The message as sent to the client.
+    pub message: AssistantMessage,
     /// Finish reason.
     pub finish: Finish,
     /// Sampled token ids.

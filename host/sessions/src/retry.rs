@@ -6,12 +6,10 @@
 //! with the same client request id or the same trace, or if the first reply was cut off and no other session began with
 //! this request. Otherwise a new session is opened: mixing two users' conversations is worse than missing a retry.
 
-use std::time::Duration;
-
 use clawhost_journal::{SessionId, TurnId, TurnState, TurnSummary};
 
 use crate::SessionError;
-use crate::lookup::{Caller, Lookup};
+use crate::decision::RequestMatcher;
 
 /// Maximum duration of a reply. The retry window counts from the end of the reply, so the search reaches back this much
 /// further.
@@ -25,115 +23,94 @@ pub(crate) struct RetryMatch {
     pub(crate) why: String,
 }
 
-/// An earlier identical request that continues the same reply.
-pub(crate) fn retry_of_continuation(
-    lookup: &Lookup<'_>,
-    caller: &Caller<'_>,
-    digest: &str,
-    parent: TurnId,
-) -> Result<Option<RetryMatch>, SessionError> {
-    let same = lookup
-        .turns_with_request(digest, caller.key, 0)?
-        .into_iter()
-        .find(|hit| hit.parent == Some(parent));
-    Ok(same.map(|turn| {
-        let when = match turn.state {
-            TurnState::Generating => "while it is still being answered",
-            TurnState::Complete => "after its answer",
-            TurnState::Aborted | TurnState::Failed => "after its answer was cut off",
-        };
-        RetryMatch {
-            why: format!("the same request as turn {}, {when}", turn.id),
-            turn,
-        }
-    }))
-}
+impl RequestMatcher<'_> {
+    /// An earlier identical request that continues the same reply.
+    pub(crate) fn retry_of_continuation(
+        &self,
+        digest: &str,
+        parent: TurnId,
+    ) -> Result<Option<RetryMatch>, SessionError> {
+        let key = self.caller().key;
+        let mut same = self.lookup.turns_with_request(digest, key, 0)?.into_iter();
+        let same = same.find(|hit| hit.parent == Some(parent));
+        Ok(same.map(|turn| {
+            let when = match turn.state {
+                TurnState::Generating => "while it is still being answered",
+                TurnState::Complete => "after its answer",
+                TurnState::Aborted | TurnState::Failed => "after its answer was cut off",
+            };
+            RetryMatch {
+                why: format!("the same request as turn {}, {when}", turn.id),
+                turn,
+            }
+        }))
+    }
 
-/// An earlier identical request under the same session id, within the window.
-pub(crate) fn retry_of_named(
-    lookup: &Lookup<'_>,
-    caller: &Caller<'_>,
-    digest: &str,
-    session: &SessionId,
-    now_ms: i64,
-    window: Duration,
-) -> Result<Option<RetryMatch>, SessionError> {
-    let hits = recent(lookup, caller, digest, now_ms, window)?;
-    Ok(hits
-        .into_iter()
-        .find(|hit| hit.session == *session)
-        .map(|turn| RetryMatch {
+    /// An earlier identical request under the same session id, within the window.
+    pub(crate) fn retry_of_named(
+        &self,
+        digest: &str,
+        session: &SessionId,
+    ) -> Result<Option<RetryMatch>, SessionError> {
+        let mut hits = self.recent(digest)?.into_iter();
+        let same = hits.find(|hit| hit.session == *session);
+        Ok(same.map(|turn| RetryMatch {
             why: format!("the same request as turn {} of the named session", turn.id),
             turn,
         }))
-}
+    }
 
-/// An earlier identical opening request with evidence that it is of the same conversation.
-pub(crate) fn retry_of_opening(
-    lookup: &Lookup<'_>,
-    caller: &Caller<'_>,
-    digest: &str,
-    now_ms: i64,
-    window: Duration,
-) -> Result<Option<RetryMatch>, SessionError> {
-    let mut hits = recent(lookup, caller, digest, now_ms, window)?;
-    hits.retain(|hit| hit.parent.is_none() && caller.exclusion_reason(hit).is_none());
-    let by_id = hits.iter().find(|hit| caller.same_request(hit));
-    let by_trace = || hits.iter().find(|hit| caller.same_trace(hit));
-    let cut_off = || {
-        let newest = hits.first()?;
-        let cut = matches!(newest.state, TurnState::Aborted | TurnState::Failed);
-        let alone = hits.iter().all(|hit| hit.session == newest.session);
-        (cut && alone).then_some(newest)
-    };
-    let proved = by_id
-        .map(|turn| (turn, "with the same request id"))
-        .or_else(|| by_trace().map(|turn| (turn, "in the same trace")))
-        .or_else(|| cut_off().map(|turn| (turn, "whose answer was cut off")));
-    Ok(proved.map(|(turn, why)| RetryMatch {
-        why: format!("the same request as turn {}, {why}", turn.id),
-        turn: turn.clone(),
-    }))
-}
+    /// An earlier identical opening request with evidence that it is of the same conversation.
+    pub(crate) fn retry_of_opening(
+        &self,
+        digest: &str,
+    ) -> Result<Option<RetryMatch>, SessionError> {
+        let caller = self.caller();
+        let mut hits = self.recent(digest)?;
+        hits.retain(|hit| hit.parent.is_none() && caller.exclusion_reason(hit).is_none());
+        let by_id = hits.iter().find(|hit| caller.same_request(hit));
+        let by_trace = || hits.iter().find(|hit| caller.same_trace(hit));
+        let cut_off = || {
+            let newest = hits.first()?;
+            let cut = matches!(newest.state, TurnState::Aborted | TurnState::Failed);
+            let alone = hits.iter().all(|hit| hit.session == newest.session);
+            (cut && alone).then_some(newest)
+        };
+        let proved = by_id
+            .map(|turn| (turn, "with the same request id"))
+            .or_else(|| by_trace().map(|turn| (turn, "in the same trace")))
+            .or_else(|| cut_off().map(|turn| (turn, "whose answer was cut off")));
+        Ok(proved.map(|(turn, why)| RetryMatch {
+            why: format!("the same request as turn {}, {why}", turn.id),
+            turn: turn.clone(),
+        }))
+    }
 
-/// The newest recent turn with the request `digest`, which the current request extends; only if all such turns are of
-/// one session.
-pub(crate) fn find_extended_request(
-    lookup: &Lookup<'_>,
-    caller: &Caller<'_>,
-    digest: &str,
-    now_ms: i64,
-    window: Duration,
-) -> Result<Option<TurnSummary>, SessionError> {
-    let mut hits = recent(lookup, caller, digest, now_ms, window)?;
-    hits.retain(|hit| caller.exclusion_reason(hit).is_none());
-    let Some(newest) = hits.first().cloned() else {
-        return Ok(None);
-    };
-    Ok(hits
-        .iter()
-        .all(|hit| hit.session == newest.session)
-        .then_some(newest))
-}
+    /// The newest recent turn with the request `digest`, which the current request extends; only if all such turns are of
+    /// one session.
+    pub(crate) fn find_extended_request(
+        &self,
+        digest: &str,
+    ) -> Result<Option<TurnSummary>, SessionError> {
+        let caller = self.caller();
+        let mut hits = self.recent(digest)?;
+        hits.retain(|hit| caller.exclusion_reason(hit).is_none());
+        let newest = hits.first();
+        let alone = |newest: &&TurnSummary| hits.iter().all(|hit| hit.session == newest.session);
+        Ok(newest.filter(alone).cloned())
+    }
 
-fn recent(
-    lookup: &Lookup<'_>,
-    caller: &Caller<'_>,
-    digest: &str,
-    now_ms: i64,
-    window: Duration,
-) -> Result<Vec<TurnSummary>, SessionError> {
-    let window_ms = i64::try_from(window.as_millis()).unwrap_or(i64::MAX);
-    let since = now_ms
-        .saturating_sub(window_ms)
-        .saturating_sub(LONGEST_REPLY_MS);
-    let mut hits = lookup.turns_with_request(digest, caller.key, since)?;
-    hits.retain(|hit| {
-        now_ms.saturating_sub(
-            hit.completed_ms
-                .unwrap_or(hit.received_ms)
-                .max(hit.received_ms),
-        ) <= window_ms
-    });
-    Ok(hits)
+    /// Turns of the key with this request within the retry window, newest first.
+    fn recent(&self, digest: &str) -> Result<Vec<TurnSummary>, SessionError> {
+        let window_ms = i64::try_from(self.options.retry_window.as_millis()).unwrap_or(i64::MAX);
+        let oldest = self.now_ms.saturating_sub(window_ms);
+        let since = oldest.saturating_sub(LONGEST_REPLY_MS);
+        let key = self.caller().key;
+        let mut hits = self.lookup.turns_with_request(digest, key, since)?;
+        hits.retain(|hit| {
+            let ended = hit.completed_ms.unwrap_or(hit.received_ms);
+            self.now_ms.saturating_sub(ended.max(hit.received_ms)) <= window_ms
+        });
+        Ok(hits)
+    }
 }

@@ -1,12 +1,12 @@
 //! [`Sessions`]: records requests and replies in the journal.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clawhost_journal::{
     Completion, Finish, Journal, JournalError, NewRequest, NewTurn, SessionId, SessionUpsert,
     TurnId, now_ms,
 };
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::assignment::held_next_states;
@@ -14,9 +14,9 @@ use crate::decision::{Decision, ExplicitSession, RequestMatcher};
 use crate::digests::reply_digest;
 use crate::error::{SESSION_ID_LIMIT, SessionError};
 use crate::lookup::Lookup;
-use crate::options::SessionOptions;
 use crate::pending_ends::{PendingTurnEnds, TurnEnd};
 use crate::request::{IncomingRequest, Reply, SessionAssignment};
+use clawhost_config::SessionOptions;
 
 /// Records live traffic as sessions and turns. Cheap to clone. All state is in the journal, so a new instance continues
 /// where an earlier one stopped.
@@ -24,8 +24,7 @@ use crate::request::{IncomingRequest, Reply, SessionAssignment};
 pub struct Sessions {
     pub(crate) journal: Journal,
     pub(crate) options: Arc<SessionOptions>,
-    /// A decision reads and then writes: two requests of one session must not both supply the next state of a turn.
-    decision_lock: Arc<Mutex<()>>,
+    key_locks: Arc<KeyLocks>,
     /// Ends of turns that the journal could not record yet.
     pub(crate) pending_ends: Arc<PendingTurnEnds>,
 }
@@ -36,7 +35,7 @@ impl Sessions {
         Self {
             journal,
             options: Arc::new(options),
-            decision_lock: Arc::new(Mutex::new(())),
+            key_locks: Arc::default(),
             pending_ends: Arc::default(),
         }
     }
@@ -58,11 +57,8 @@ impl Sessions {
             return Err(SessionError::NoChoices);
         }
         let name = requested_session(&incoming)?;
-        // Poisoning is ignored: the lock guards no data.
-        let _deciding = self
-            .decision_lock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let lock = self.key_locks.of(incoming.key.as_deref());
+        let _deciding = lock_ignoring_poison(&lock);
         let ms = incoming.received_ms.unwrap_or_else(now_ms);
         let lookup = Lookup::new(&self.journal);
         let named = match name {
@@ -91,11 +87,9 @@ impl Sessions {
             // The turn is not generated yet; the journal closes it when it ends.
             self.end(&session.id, "done")?;
         }
-        let matched = written
-            .into_iter()
-            .next()
-            .map_or(Value::Null, |turn| turn.matched);
-        tracing::debug!(session = %session.id, turns = turns.len(), decision = ?matched.get("decision"), "request recorded");
+        let first = written.into_iter().next();
+        let matched = first.expect("a request has at least one choice").matched;
+        tracing::debug!(session = %session.id, turns = turns.len(), decision = ?matched.decision, "request recorded");
         Ok(SessionAssignment {
             session: session.id,
             name,
@@ -191,16 +185,16 @@ impl Sessions {
         }
     }
 
-    /// Ends a session under the decision lock.
+    /// Ends a session under the lock of its API key.
     pub(crate) fn end_session_locked(
         &self,
         session: &SessionId,
         reason: &str,
     ) -> Result<(), SessionError> {
-        let _deciding = self
-            .decision_lock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let record = self.journal.session(session)?;
+        let key = record.and_then(|record| record.key);
+        let lock = self.key_locks.of(key.as_deref());
+        let _deciding = lock_ignoring_poison(&lock);
         self.end(session, reason)
     }
 
@@ -213,6 +207,26 @@ impl Sessions {
         }
         Ok(self.journal.end_session(session, reason)?)
     }
+}
+
+/// One lock per API key. A decision reads and then writes: two requests of one session must not both supply the next
+/// state of a turn. Sessions and turns belong to a key for ever and a decision reads those of its key only, so decisions
+/// of different keys are independent.
+#[derive(Default)]
+struct KeyLocks {
+    locks: Mutex<HashMap<Option<String>, Arc<Mutex<()>>>>,
+}
+
+impl KeyLocks {
+    fn of(&self, key: Option<&str>) -> Arc<Mutex<()>> {
+        let mut locks = lock_ignoring_poison(&self.locks);
+        Arc::clone(locks.entry(key.map(str::to_owned)).or_default())
+    }
+}
+
+/// Locks a mutex whose data a panic cannot leave inconsistent.
+fn lock_ignoring_poison<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The completion of a reply that was cut off.
@@ -316,9 +330,6 @@ fn arrival(
     let group = decision
         .group
         .unwrap_or_else(|| format!("{session}/{}", incoming.response_id));
-    let messages = Value::Array(incoming.messages);
-    let tools = Value::Array(incoming.tools);
-    let template = Value::Object(incoming.template);
     let turn = |choice| NewTurn {
         response_id: incoming.response_id.clone(),
         choice,
@@ -328,12 +339,11 @@ fn arrival(
         received_ms: ms,
         key: incoming.key.clone(),
         request_digest: decision.digest.clone(),
-        messages: messages.clone(),
-        tools: tools.clone(),
-        template: template.clone(),
+        messages: incoming.messages.clone(),
+        tools: incoming.tools.clone(),
+        template: incoming.template.clone(),
         prompt_ids: incoming.prompt_ids.clone(),
         sampling: incoming.sampling.clone(),
-        temperature: incoming.temperature,
         adapter_version: incoming.adapter_version,
         adapter_digest: incoming.adapter_digest.clone(),
         model: incoming.model.clone(),
@@ -352,5 +362,42 @@ fn arrival(
         },
         retract: decision.retract,
         next_state_of: decision.next,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use clawhost_chat::Message;
+
+    use super::*;
+
+    fn request(key: &str) -> IncomingRequest {
+        IncomingRequest {
+            response_id: format!("chatcmpl-{key}"),
+            n: 1,
+            key: Some(key.to_owned()),
+            messages: vec![Message::user("hi")],
+            ..IncomingRequest::default()
+        }
+    }
+
+    #[test]
+    fn requests_of_different_keys_are_decided_concurrently() {
+        let sessions = Sessions::new(Journal::in_memory().unwrap(), SessionOptions::default());
+        let of_ann = sessions.key_locks.of(Some("ann"));
+        let deciding = lock_ignoring_poison(&of_ann);
+        sessions.record_request(request("bob")).unwrap();
+        let (done, finished) = mpsc::channel();
+        let waiting = sessions.clone();
+        std::thread::spawn(move || {
+            waiting.record_request(request("ann")).unwrap();
+            done.send(()).unwrap();
+        });
+        assert!(finished.recv_timeout(Duration::from_millis(100)).is_err());
+        drop(deciding);
+        finished.recv().unwrap();
     }
 }

@@ -1,10 +1,11 @@
 //! Similarity of two messages that a client may decorate: with a time stamp in front, a runtime block at the end, or a
 //! truncated tool result. Equal is 1, unrelated 0; values in between only rank candidates.
 
+use clawhost_chat::Role;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use crate::normalize::{NormalizedMessage, Role};
+use crate::normalize::NormalizedMessage;
 
 /// The same text in another rendering.
 const RENDERED: f32 = 0.95;

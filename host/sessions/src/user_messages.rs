@@ -5,8 +5,8 @@
 //! there in any rendering, it decides. If not, the user messages must occur in one session only, and must not be an
 //! opening that anybody may use; otherwise the request opens a new session and the match says why.
 
+use clawhost_chat::Role;
 use clawhost_journal::{TurnState, TurnSummary};
-use serde_json::Value;
 
 use crate::decision::{ExplicitSession, RequestMatcher};
 use crate::digests::{UserDigests, user_messages, without_last};
@@ -14,7 +14,7 @@ use crate::error::SessionError;
 use crate::history::{HistoryAgreement, compare_histories};
 use crate::lookup::awaits_next_state;
 use crate::matching::{DISTINCTIVE_CHARS, ReplyPresence, TurnMatch};
-use crate::normalize::{NormalizedMessage, Role, list, normalize_all};
+use crate::normalize::{NormalizedMessage, normalize_all};
 use crate::rendering::{alphanumeric_text, is_same_rendered_text};
 
 /// Number of user messages, from the last one backwards, tried as the last message of our turn's request.
@@ -144,11 +144,11 @@ impl RequestMatcher<'_> {
         let Some(given) = turn
             .completion
             .as_ref()
-            .map(|given| normalize_reply(&given.reply))
+            .map(|given| NormalizedMessage::of_reply(&given.reply))
         else {
             return Ok(None);
         };
-        let before: Vec<NormalizedMessage> = user_messages(&normalize_all(list(&turn.messages)))
+        let before: Vec<NormalizedMessage> = user_messages(&normalize_all(&turn.messages))
             .map(|(_, message)| message.clone())
             .collect();
         let agreement = compare_histories(said, &before);
@@ -198,7 +198,7 @@ impl RequestMatcher<'_> {
         let known = caller.same_key(hit) || caller.same_user_or_trace(hit);
         let letters =
             |message: &NormalizedMessage| alphanumeric_text(&message.text).chars().count();
-        let idle_ms = i64::try_from(self.options.idle.as_millis()).unwrap_or(i64::MAX);
+        let idle_ms = i64::try_from(self.options.idle_timeout.as_millis()).unwrap_or(i64::MAX);
         let age = self
             .now_ms
             .saturating_sub(hit.completed_ms.unwrap_or(hit.received_ms));
@@ -260,13 +260,4 @@ impl RequestMatcher<'_> {
             UserMatch::Found(Box::new(newest.found))
         })
     }
-}
-
-/// Normalizes a recorded reply, whose role may be missing.
-fn normalize_reply(reply: &Value) -> NormalizedMessage {
-    let mut reply = reply.clone();
-    if let Some(fields) = reply.as_object_mut() {
-        fields.insert("role".to_owned(), Value::from("assistant"));
-    }
-    NormalizedMessage::of(&reply)
 }

@@ -10,12 +10,13 @@ use crate::advantage::{
     Advantage, AdvantageEstimate, Baselines, ComparisonScope, EstimatorConfig, OverlongPenalty,
     RewardedSample,
 };
+use crate::batch_sample::BatchSample;
 use crate::component::{AdvantageComponent, StepComponent};
 use crate::forced_tokens::{self, DROP_FORCED};
 use crate::hints::HintedPrompt;
 use crate::lineage::Lineage;
-use crate::options::TrainingMethod;
 use crate::reward_shaping::{missing_input, shape_reward, whiten_batch};
+use clawhost_config::TrainingMethod;
 
 /// Requirements on the samples of a batch, and its size.
 pub(crate) struct BatchRules<'a> {
@@ -28,6 +29,8 @@ pub(crate) struct BatchRules<'a> {
     pub(crate) overlong: Option<OverlongPenalty>,
     /// Whether the advantages of the whole batch are whitened.
     pub(crate) whitens: bool,
+    /// A positive reward with a smaller |advantage| gives no signal.
+    pub(crate) min_advantage: f64,
     /// Replaces the estimator.
     pub(crate) component: Option<StepComponent<'a, AdvantageComponent>>,
     pub(crate) batch: usize,
@@ -38,35 +41,6 @@ pub(crate) struct BatchRules<'a> {
     pub(crate) lineage: &'a Lineage,
     /// For estimators that compare groups: a group with a sample newer than this stays in the queue.
     pub(crate) group_cutoff_ms: i64,
-}
-
-/// A sample of the batch.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct BatchSample {
-    pub(crate) sample: SampleRecord,
-    /// Advantage from its reward: the mean over its tokens if they differ. None if it trains on its hints alone.
-    pub(crate) advantage: Option<f64>,
-    /// Advantage of each token, if the estimator gives different ones.
-    pub(crate) token_advantages: Option<Vec<f32>>,
-    /// Its prompt with each of its hints, longest hint first; empty if the method uses no hints.
-    pub(crate) hinted: Vec<HintedPrompt>,
-    /// Versions between the adapter that sampled it and the active one.
-    pub(crate) staleness: u64,
-}
-
-impl BatchSample {
-    /// The advantage of each token; none without an advantage.
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "losses are computed in f32, as the parameters are"
-    )]
-    pub(crate) fn per_token(&self) -> Option<Vec<f32>> {
-        let advantage = self.advantage?;
-        Some(match &self.token_advantages {
-            Some(tokens) => tokens.clone(),
-            None => vec![advantage as f32; self.sample.token_ids.len()],
-        })
-    }
 }
 
 impl BatchRules<'_> {
@@ -147,26 +121,6 @@ pub(crate) const DROP_ZERO_ADVANTAGE: &str =
 pub(crate) const DROP_NO_REWARD: &str = "no signal: it has no reward";
 pub(crate) const DROP_NO_HINT: &str = "no signal: it has no hint";
 
-/// The training signal from a sample's reward.
-enum RewardSignal {
-    /// Advantage of the reply and of its tokens.
-    Advantage(f64, Option<Vec<f32>>),
-    /// The reward has no signal, for this reason.
-    NoSignal(&'static str),
-    /// The sample has no reward, or the method uses none.
-    None,
-}
-
-impl RewardSignal {
-    fn from_estimate(estimate: AdvantageEstimate) -> Self {
-        match estimate.advantage {
-            Advantage::Value(advantage) => Self::Advantage(advantage, estimate.tokens),
-            Advantage::SingletonGroup => Self::NoSignal(DROP_SINGLETON_GROUP),
-            Advantage::Zero => Self::NoSignal(DROP_ZERO_ADVANTAGE),
-        }
-    }
-}
-
 impl Batch {
     /// A batch without samples, which keeps the reward baselines.
     fn empty(baselines: &Baselines) -> Self {
@@ -197,8 +151,14 @@ impl Batch {
         self
     }
 
-    /// Adds a sample to the batch, or drops it with a reason if it has no training signal.
-    fn add(&mut self, sample: SampleRecord, signal: RewardSignal, rules: &BatchRules<'_>) {
+    /// Adds a sample to the batch, or drops it with a reason if it has no training signal. `estimate` is none if it has no
+    /// reward, or the method uses none.
+    fn add(
+        &mut self,
+        sample: SampleRecord,
+        estimate: Option<AdvantageEstimate>,
+        rules: &BatchRules<'_>,
+    ) {
         if forced_tokens::covers_reply(&sample) {
             self.without_signal += 1;
             self.dropped.push((sample.id, DROP_FORCED.to_owned()));
@@ -209,15 +169,18 @@ impl Batch {
         } else {
             Ok(Vec::new())
         };
-        let (advantage, token_advantages, no_signal_reason) = match signal {
-            RewardSignal::Advantage(advantage, tokens) => (Some(advantage), tokens, ""),
-            RewardSignal::NoSignal(reason) => (None, None, reason),
-            RewardSignal::None if rules.method.uses_rewards() => (None, None, DROP_NO_REWARD),
-            RewardSignal::None => (None, None, DROP_NO_HINT),
+        let (advantage, token_advantages) = match estimate {
+            Some(AdvantageEstimate { advantage, tokens }) => match advantage {
+                Advantage::Value(advantage) => (Ok(advantage), tokens),
+                Advantage::SingletonGroup => (Err(DROP_SINGLETON_GROUP), None),
+                Advantage::Zero => (Err(DROP_ZERO_ADVANTAGE), None),
+            },
+            None if rules.method.uses_rewards() => (Err(DROP_NO_REWARD), None),
+            None => (Err(DROP_NO_HINT), None),
         };
         let hinted = match hinted {
             Ok(hinted) => hinted,
-            Err(reason) if advantage.is_none() => {
+            Err(reason) if advantage.is_err() => {
                 self.dropped
                     .push((sample.id, format!("unusable: {reason}")));
                 return;
@@ -227,12 +190,16 @@ impl Batch {
                 Vec::new()
             }
         };
-        if advantage.is_none() && hinted.is_empty() {
-            self.without_signal += 1;
-            self.dropped.push((sample.id, no_signal_reason.to_owned()));
-            return;
-        }
-        let staleness = staleness(&sample, rules).unwrap_or(0);
+        let advantage = match advantage {
+            Err(no_signal) if hinted.is_empty() => {
+                self.without_signal += 1;
+                self.dropped.push((sample.id, no_signal.to_owned()));
+                return;
+            }
+            advantage => advantage.ok(),
+        };
+        let staleness =
+            staleness(&sample, rules).expect("a sample of an unknown version was dropped as stale");
         if let (Some(overlong), Some(_)) = (&rules.overlong, advantage) {
             self.shaping += overlong.shaping::<f64>(sample.token_ids.len());
         }
@@ -265,6 +232,8 @@ pub(crate) fn build_batch(
         return Ok(None);
     }
     let mut seen: Vec<(String, f64)> = Vec::new();
+    // Reward and advantage of each sample with a reward.
+    let mut signals: Vec<(f64, f64)> = Vec::new();
     for candidates in comparison_sets(queue, rules) {
         if batch.chosen.len() >= rules.batch {
             break;
@@ -288,22 +257,29 @@ pub(crate) fn build_batch(
         }
         let mut estimates = estimates.into_iter();
         for sample in usable {
-            let signal = match rules.reward(&sample) {
+            let estimate = match rules.reward(&sample) {
                 Some(rewarded) if rules.method.uses_rewards() => {
                     seen.push((sample.baseline_key.clone(), rewarded.reward));
-                    estimates
-                        .next()
-                        .map_or(RewardSignal::None, RewardSignal::from_estimate)
+                    let estimate = estimates.next().expect("one estimate per rewarded sample");
+                    let estimate = estimate.with_threshold(rewarded.reward, rules.min_advantage);
+                    let advantage = match estimate.advantage {
+                        Advantage::Value(advantage) => advantage,
+                        Advantage::Zero | Advantage::SingletonGroup => 0.0,
+                    };
+                    signals.push((rewarded.reward, advantage));
+                    Some(estimate)
                 }
-                _ => RewardSignal::None,
+                _ => None,
             };
-            batch.add(sample, signal, rules);
+            batch.add(sample, estimate, rules);
         }
     }
     if rules.whitens && rules.component.is_none() {
         whiten_batch(&mut batch.chosen);
     }
-    batch.baselines = baselines.after(seen.iter().map(|(key, reward)| (key.as_str(), *reward)));
+    batch.baselines = baselines
+        .after(seen.iter().map(|(key, reward)| (key.as_str(), *reward)))
+        .after_signals(&signals);
     Ok(Some(batch))
 }
 
@@ -449,6 +425,7 @@ mod tests {
             estimator_config: estimator.into(),
             overlong: None,
             whitens: false,
+            min_advantage: 0.0,
             component: None,
             batch: 2,
             max_staleness: 4,
@@ -504,6 +481,20 @@ mod tests {
         assert_eq!(ids(&batch), (vec![2, 3], vec![1]));
         let mean = batch.baselines.mean("default");
         assert!((mean - 1.0 / 3.0).abs() < 1e-12, "{mean}");
+    }
+
+    #[test]
+    fn a_reply_accepted_as_expected_gives_no_signal() {
+        let lineage = Lineage::default();
+        let queue = vec![sample(1, 1.0), sample(2, -1.0)];
+        let before = Baselines::new(0.5, 0.0).after([("default", 0.9)]);
+        let rules = BatchRules {
+            min_advantage: 0.2,
+            ..rules(&lineage, Estimator::Baseline)
+        };
+        let batch = build_batch(queue, &rules, &before).unwrap().unwrap();
+        assert_eq!(ids(&batch), (vec![2], vec![1]));
+        assert_eq!(batch.baselines.signal(), 0.75);
     }
 
     #[test]

@@ -6,13 +6,14 @@
 //! step, or be all that remains after the journal was lost or restored from a backup: it is moved to `adapters/unknown/`
 //! and never deleted. Only incomplete directories, which have no provenance file, are removed.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use clawhost_journal::{AdapterRow, private};
-use clawhost_policy::{Model, ModelFiles, TrainedWeights};
+use clawhost_model::{Model, ModelFiles, TrainedWeights};
 use safetensors::SafeTensorError;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -59,7 +60,7 @@ impl Checkpoints {
         let mut moved = Vec::new();
         for entry in fs::read_dir(&root).map_err(io_error("list", &root))? {
             let path = entry.map_err(io_error("list", &root))?.path();
-            let found = path.file_name().unwrap_or_default().to_string_lossy();
+            let found = file_name(&path);
             let pending = found.strip_prefix('.').is_some_and(is_version);
             if pending && !path.join(PROVENANCE_FILE).exists() {
                 tracing::info!(directory = %path.display(), "removing an incomplete checkpoint");
@@ -91,6 +92,11 @@ impl Checkpoints {
         self.data.join(ADAPTERS_DIR)
     }
 
+    /// Path of a recorded version.
+    pub(crate) fn path(&self, row: &AdapterRow) -> PathBuf {
+        self.data.join(&row.path)
+    }
+
     /// Path of a version, relative to the data directory.
     pub(crate) fn relative_path(version: u64) -> String {
         format!("{ADAPTERS_DIR}/{}", dir_name(version))
@@ -103,7 +109,7 @@ impl Checkpoints {
         version: u64,
         base: &str,
         (weights, files): (&TrainedWeights, Option<&ModelFiles>),
-        optimizer_state: &OptimizerState<f32>,
+        optimizer_state: &OptimizerState,
     ) -> Result<PendingCheckpoint, TrainingError> {
         let root = self.root();
         let temporary = root.join(format!(".{}", dir_name(version)));
@@ -127,9 +133,7 @@ impl Checkpoints {
         let mut files = BTreeMap::new();
         for entry in fs::read_dir(&temporary).map_err(io_error("list", &temporary))? {
             let path = entry.map_err(io_error("list", &temporary))?.path();
-            if let Some(name) = path.file_name() {
-                files.insert(name.to_string_lossy().into_owned(), sha256_file(&path)?);
-            }
+            files.insert(file_name(&path).into_owned(), sha256_file(&path)?);
         }
         Ok(PendingCheckpoint {
             version,
@@ -151,8 +155,8 @@ impl Checkpoints {
         row: &AdapterRow,
         base: &Model,
         newest: bool,
-    ) -> Result<(TrainedWeights, Option<OptimizerState<f32>>), TrainingError> {
-        let path = self.data.join(&row.path);
+    ) -> Result<(TrainedWeights, Option<OptimizerState>), TrainingError> {
+        let path = self.path(row);
         let corrupt = |reason: String| TrainingError::CorruptCheckpoint {
             path: path.clone(),
             reason,
@@ -162,10 +166,15 @@ impl Checkpoints {
             .get("files")
             .and_then(Value::as_object)
             .ok_or_else(|| corrupt("its record lists no files".to_owned()))?;
+        // Retention leaves the provenance, so an empty directory is damage.
         let is_provenance = |entry: Result<fs::DirEntry, _>| {
-            entry.is_ok_and(|entry| entry.file_name().to_string_lossy() == PROVENANCE_FILE)
+            entry.is_ok_and(|entry| entry.file_name() == PROVENANCE_FILE)
         };
-        if fs::read_dir(&path).is_ok_and(|entries| entries.into_iter().all(is_provenance)) {
+        let is_removed = fs::read_dir(&path).is_ok_and(|entries| {
+            let mut entries = entries.peekable();
+            entries.peek().is_some() && entries.all(is_provenance)
+        });
+        if is_removed {
             return Err(TrainingError::CheckpointRemoved {
                 version: row.version,
             });
@@ -173,11 +182,11 @@ impl Checkpoints {
         let mut has_optimizer = false;
         for (name, expected) in recorded {
             let file = path.join(name);
-            if name == OPTIMIZER_FILE && !file.exists() {
-                if newest {
-                    return Err(corrupt(format!("{name} is missing")));
+            if !file.exists() {
+                if name == OPTIMIZER_FILE && !newest {
+                    continue;
                 }
-                continue;
+                return Err(corrupt(format!("{name} is missing")));
             }
             has_optimizer |= name == OPTIMIZER_FILE;
             let digest = sha256_file(&file)?;
@@ -270,7 +279,7 @@ impl PendingCheckpoint {
 pub(crate) fn read_optimizer_state(
     dir: &Path,
     weights: &TrainedWeights,
-) -> Result<Option<OptimizerState<f32>>, TrainingError> {
+) -> Result<Option<OptimizerState>, TrainingError> {
     let path = dir.join(OPTIMIZER_FILE);
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
@@ -293,16 +302,22 @@ fn dir_name(version: u64) -> String {
 }
 
 fn is_version(name: &str) -> bool {
-    let digits = name.strip_prefix('v').unwrap_or_default();
-    digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit())
+    name.strip_prefix('v')
+        .is_some_and(|digits| digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// The name of a directory entry.
+fn file_name(path: &Path) -> Cow<'_, str> {
+    let name = path.file_name().expect("a directory entry has a name");
+    name.to_string_lossy()
 }
 
 /// Moves a directory to `unknown/`; appends a number if the name is taken. Returns the new path.
 fn move_to_unknown(root: &Path, path: &Path) -> Result<PathBuf, TrainingError> {
     let unknown = root.join(UNKNOWN_DIR);
     private::create_dir(&unknown).map_err(io_error("create", &unknown))?;
-    let file_name = path.file_name().unwrap_or_default().to_string_lossy();
-    let name = file_name.trim_start_matches('.');
+    let found = file_name(path);
+    let name = found.trim_start_matches('.');
     let mut target = unknown.join(name);
     let mut copy = 1;
     while target.exists() {
@@ -346,7 +361,7 @@ fn sha256_file(path: &Path) -> Result<String, TrainingError> {
     loop {
         match handle.read(&mut buffer).map_err(io_error("read", path))? {
             0 => break,
-            n => hash.update(buffer.get(..n).unwrap_or_default()),
+            n => hash.update(&buffer[..n]),
         }
     }
     Ok(hash.finalize().iter().map(|b| format!("{b:02x}")).collect())

@@ -4,10 +4,10 @@
 //! [`verify`](crate::verification::verify) compares two forward passes of the training code. This covers the serving
 //! path: adapter loading, batching, chunked prefill, KV cache and prefix cache.
 
-use clawhost_policy::{Engine, LoadedVersion, Replay, ReplayError};
+use clawhost_engine::{Engine, LoadedVersion, Replay, ReplayError};
 use serde::Serialize;
 
-use crate::batch::BatchSample;
+use crate::batch_sample::BatchSample;
 use crate::loss::LogprobMismatch;
 use crate::packing::ModelInput;
 
@@ -56,7 +56,7 @@ pub(crate) fn replay(
     for second_pass in [false, true] {
         let passes: Vec<(Replay, &[f32])> = samples
             .iter()
-            .filter_map(|(chosen, trained)| replay_slice(engine, chosen, trained, second_pass))
+            .map(|(chosen, trained)| replay_slice(engine, chosen, trained, second_pass))
             .collect();
         let replays: Vec<Replay> = passes.iter().map(|(replay, _)| replay.clone()).collect();
         let replayed = engine.replay(candidate, &replays)?;
@@ -73,30 +73,27 @@ pub(crate) fn replay(
     Ok(report)
 }
 
-/// The part of a reply that one pass decodes, with the trainer's log-probs of the same tokens. None if it is empty.
+/// The part of a reply that one pass decodes, with the trainer's log-probs of the same tokens. The sample [`fits`].
 fn replay_slice<'a>(
     engine: &Engine,
     chosen: &BatchSample,
     trained: &'a [f32],
     second_pass: bool,
-) -> Option<(Replay, &'a [f32])> {
+) -> (Replay, &'a [f32]) {
     let sample = &chosen.sample;
-    let room = engine
-        .max_request_tokens()
-        .checked_sub(sample.prompt_ids.len())?;
+    let room = engine.max_request_tokens() - sample.prompt_ids.len();
     let end = sample.token_ids.len().min(MAX_REPLAY_TOKENS).min(room);
     let start = if second_pass {
         end - end.div_ceil(4)
     } else {
         0
     };
-    let reply = sample.token_ids.get(start..end)?.to_vec();
-    let mut prompt = sample.prompt_ids.clone();
-    prompt.extend(sample.token_ids.get(..start)?);
+    let reply = sample.token_ids[start..end].to_vec();
+    let prompt = [&sample.prompt_ids[..], &sample.token_ids[..start]].concat();
     let replay = Replay {
         prompt,
         reply,
         temperature: ModelInput::from_sample(chosen).sequence(None).temperature,
     };
-    (!replay.reply.is_empty()).then_some((replay, trained.get(start..end)?))
+    (replay, &trained[start..end])
 }

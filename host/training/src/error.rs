@@ -3,11 +3,12 @@
 
 use std::path::PathBuf;
 
+use clawhost_engine::{PublishError, ReplayError};
 use clawhost_journal::JournalError;
-use clawhost_policy::{LoadError, PublishError, ReplayError};
+use clawhost_model::LoadError;
 
 use crate::advantage::BaselineError;
-use crate::options::{OptionsError, TrainableParameters};
+use clawhost_config::{OptionsError, TrainableParameters};
 
 /// Why training cannot start, or why a step could not be recorded.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +25,14 @@ pub enum TrainingError {
     /// The remote teacher is unavailable; the samples stay queued.
     #[error("cannot run a training step without its teacher: {0}")]
     Teacher(String),
+    /// The replies of the base model that a step rehearses are unavailable; the samples stay queued.
+    #[error("cannot rehearse: {0}; training.rehearsal.enabled = false trains without")]
+    Rehearsal(String),
+    /// The device failed during a step; the samples stay queued.
+    #[error(
+        "a training step failed on the device: {0}; if memory is short, lower training.micro_batch_tokens or engine.kv_cache_memory"
+    )]
+    Device(String),
     /// The reward baselines in the journal cannot be parsed.
     #[error(transparent)]
     Baselines(#[from] BaselineError),
@@ -72,7 +81,7 @@ pub enum TrainingError {
     },
     /// The loaded base model is not the one that the adapter was trained on.
     #[error(
-        "adapter version {version} was trained on base model {recorded}, but {present} is loaded; start with the original model, or with another data directory"
+        "adapter version {version} was trained on base model {recorded}, but {present} is loaded; start with the original model and its engine.quantization, or with another data directory"
     )]
     BaseModelMismatch {
         /// The adapter's version.
@@ -115,7 +124,10 @@ pub enum TrainingError {
     /// Training was stopped during a step; nothing was recorded.
     #[error("training was stopped during a step; its samples are still queued")]
     Stopped,
-    /// The training thread panicked or ended without a result.
-    #[error("the training thread ended unexpectedly: {0}")]
-    Thread(String),
+    /// A step panicked before its batch was known or while it was recorded; its samples are still queued.
+    #[error("a training step panicked, which is a bug: {0}")]
+    Panic(String),
+    /// The training thread cannot be started.
+    #[error("cannot start the training thread: {0}")]
+    Thread(std::io::Error),
 }

@@ -6,6 +6,8 @@
 
 use clawhost_journal::SampleRecord;
 
+use crate::loss::trains;
+
 /// Drop reason of a sample whose tokens are all forced.
 pub(crate) const DROP_FORCED: &str = "no signal: a constraint left no choice at any of its tokens";
 
@@ -14,13 +16,14 @@ pub(crate) fn covers_reply(sample: &SampleRecord) -> bool {
     sample.forced.len() >= sample.token_ids.len()
 }
 
-/// Sets the entries of forced tokens to `value`; `values` has `width` entries per token.
+/// Sets the entries of forced tokens to `value`; `values` has `width` entries per token, or is empty.
 pub(crate) fn fill<T: Copy>(values: &mut [T], forced: &[u32], width: usize, value: T) {
+    if values.is_empty() {
+        return;
+    }
     for token in forced {
-        let from = (*token as usize).saturating_mul(width);
-        if let Some(entries) = values.get_mut(from..from.saturating_add(width)) {
-            entries.fill(value);
-        }
+        let from = *token as usize * width;
+        values[from..from + width].fill(value);
     }
 }
 
@@ -45,7 +48,7 @@ pub(crate) fn train_mask(sample: &SampleRecord) -> Vec<bool> {
 /// The values of the trained tokens.
 pub(crate) fn select_trained<T: Copy>(values: &[T], mask: &[bool]) -> Vec<T> {
     let all = values.iter().enumerate();
-    all.filter(|(t, _)| mask.get(*t).copied().unwrap_or(true))
+    all.filter(|(t, _)| trains(mask, *t))
         .map(|(_, value)| *value)
         .collect()
 }
@@ -57,7 +60,10 @@ pub(crate) fn scatter_trained<T: Copy>(values: Vec<T>, mask: &[bool], default: T
     }
     let mut values = values.into_iter();
     mask.iter()
-        .map(|trains| trains.then(|| values.next()).flatten().unwrap_or(default))
+        .map(|trains| match trains {
+            true => values.next().expect("one value per trained token"),
+            false => default,
+        })
         .collect()
 }
 
@@ -73,7 +79,7 @@ mod tests {
         mask_out(&mut mask, 3, &[1]);
         assert_eq!(mask, [true, false, true]);
         let mut partial = vec![false, true, true];
-        mask_out(&mut partial, 3, &[2, 9]);
+        mask_out(&mut partial, 3, &[2]);
         assert_eq!(partial, [false, true, false]);
         let mut rows = [1, 2, 3, 4, 5, 6];
         fill(&mut rows, &[1], 2, 0);

@@ -4,9 +4,9 @@
 //! hint the rendering must reproduce the recorded prompt token by token; otherwise the sample is rejected, because the
 //! teacher would see another conversation than the policy did.
 
+use clawhost_chat::{ChatInput, Message, Role};
+use clawhost_engine::Engine;
 use clawhost_journal::{HintPlacement, Journal, PromptInputs, SampleRecord};
-use clawhost_policy::{ChatInput, Engine};
-use serde_json::{Value, json};
 
 /// Hints with this many characters or fewer are ignored.
 const MAX_IGNORED_CHARS: usize = 10;
@@ -64,11 +64,7 @@ impl HintedPromptBuilder<'_> {
             .prompt_inputs(sample.turn)
             .map_err(|error| error.to_string())?
             .ok_or("its request is no longer in the journal")?;
-        let messages = request
-            .messages
-            .as_array()
-            .ok_or("its messages are not a list")?;
-        if self.render(&request, messages)? != sample.prompt_ids {
+        if self.render(&request, &request.messages)? != sample.prompt_ids {
             return Err(
                 "its prompt does not render to the recorded tokens; was the chat template changed?"
                     .to_owned(),
@@ -79,7 +75,7 @@ impl HintedPromptBuilder<'_> {
             let Some(hint) = sample.hints.iter().find(|hint| hint.text.trim() == text) else {
                 continue;
             };
-            let placed = insert_hint(messages, self.marker, text, hint.placement);
+            let placed = insert_hint(&request.messages, self.marker, text, hint.placement);
             let prompt_ids = self.render(&request, &placed)?;
             if prompt_ids.len() + sample.token_ids.len() <= self.max_tokens {
                 prompts.push(HintedPrompt {
@@ -94,17 +90,16 @@ impl HintedPromptBuilder<'_> {
         Ok(prompts)
     }
 
-    fn render(&self, request: &PromptInputs, messages: &[Value]) -> Result<Vec<u32>, String> {
-        let none = Vec::new();
+    fn render(&self, request: &PromptInputs, messages: &[Message]) -> Result<Vec<u32>, String> {
         let text = self
             .engine
             .template()
             .render_at(
                 &ChatInput {
                     messages,
-                    tools: request.tools.as_array().unwrap_or(&none),
+                    tools: &request.tools,
                     add_generation_prompt: true,
-                    extra: request.template.as_object(),
+                    extra: Some(&request.template),
                 },
                 request.received_ms.div_euclid(1000),
             )
@@ -119,30 +114,30 @@ impl HintedPromptBuilder<'_> {
 /// Appends the hint as a paragraph to the last user message or to the first system message. If there is no such message,
 /// inserts a system message at the start.
 fn insert_hint(
-    messages: &[Value],
+    messages: &[Message],
     marker: &str,
     hint: &str,
     placement: HintPlacement,
-) -> Vec<Value> {
+) -> Vec<Message> {
     let paragraph = if marker.is_empty() {
         hint.to_owned()
     } else {
         format!("{marker} {hint}")
     };
     let mut messages = messages.to_vec();
-    let has_role = |role: &'static str| {
-        move |message: &&mut Value| message.get("role").and_then(Value::as_str) == Some(role)
-    };
     let target = match placement {
-        HintPlacement::LastUser => messages.iter_mut().rev().find(has_role("user")),
-        HintPlacement::System => messages.iter_mut().find(has_role("system")),
+        HintPlacement::LastUser => messages
+            .iter_mut()
+            .rev()
+            .find(|message| message.role() == Role::User),
+        HintPlacement::System => messages
+            .iter_mut()
+            .find(|message| message.role() == Role::System),
     };
-    match target.and_then(|message| message.get_mut("content")) {
-        Some(Value::String(content)) => *content = format!("{content}\n\n{paragraph}"),
-        Some(Value::Array(parts)) => {
-            parts.push(json!({"type": "text", "text": format!("\n{paragraph}")}));
-        }
-        _ => messages.insert(0, json!({"role": "system", "content": paragraph})),
+    match target.and_then(Message::content_mut) {
+        // Text parts are joined by a line break, so this is a paragraph of its own.
+        Some(content) => content.push_text(format!("\n{paragraph}")),
+        None => messages.insert(0, Message::system(paragraph)),
     }
     messages
 }
@@ -150,6 +145,7 @@ fn insert_hint(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
 
     #[test]
     fn hints_match_the_golden_cases() {
@@ -188,19 +184,20 @@ mod tests {
     #[test]
     fn a_hint_is_appended_to_the_last_user_or_first_system_message() {
         let messages = [
-            json!({"role": "system", "content": "S"}),
-            json!({"role": "user", "content": "first"}),
-            json!({"role": "assistant", "content": "A"}),
-            json!({"role": "user", "content": "second"}),
-            json!({"role": "tool", "content": "T"}),
+            Message::system("S"),
+            Message::user("first"),
+            Message::assistant("A"),
+            Message::user("second"),
+            serde_json::from_str(r#"{"role": "tool", "content": "T"}"#).unwrap(),
         ];
+        let text = |message: &Message| message.content().unwrap().to_text();
         let placed = insert_hint(&messages, "[h]", "Be brief.", HintPlacement::LastUser);
-        assert_eq!(placed[3]["content"], "second\n\n[h] Be brief.");
+        assert_eq!(text(&placed[3]), "second\n\n[h] Be brief.");
         assert_eq!(placed[..3], messages[..3]);
         assert_eq!(placed[4], messages[4]);
         let system = insert_hint(&messages, "", "Be brief.", HintPlacement::System);
-        assert_eq!(system[0]["content"], "S\n\nBe brief.");
+        assert_eq!(text(&system[0]), "S\n\nBe brief.");
         let alone = insert_hint(&messages[2..3], "", "Be brief.", HintPlacement::LastUser);
-        assert_eq!(alone[0], json!({"role": "system", "content": "Be brief."}));
+        assert_eq!(alone[0], Message::system("Be brief."));
     }
 }

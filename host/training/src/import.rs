@@ -5,13 +5,13 @@
 use std::path::Path;
 
 use clawhost_journal::{Journal, NewAdapter, NewStep, StepId, StepOutcome, now_ms};
-use clawhost_policy::{Model, ModelFiles, TrainedWeights};
+use clawhost_model::{Model, ModelFiles, TrainedWeights};
 use serde_json::{Value, json};
 
 use crate::checkpoint::{Checkpoints, read_optimizer_state};
 use crate::error::TrainingError;
-use crate::trainer::next_adapter_version;
-use crate::trainer_state::zero_optimizer_state;
+use crate::optimizer::OptimizerState;
+use crate::step::next_adapter_version;
 
 /// Result of an import.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,7 +74,7 @@ pub fn import_adapter(
         version,
         &format!("sha256:{}", base.digest()),
         (weights, request.files),
-        &optimizer_state.unwrap_or_else(|| zero_optimizer_state(weights)),
+        &optimizer_state.unwrap_or_else(|| OptimizerState::for_weights(weights)),
     )?;
     let provenance = pending.commit(json!({
         "version": version,

@@ -6,16 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use clawhost_journal::{SampleId, SampleRecord, SampleState, SessionId, TurnId};
-use clawhost_policy::measure::Spread;
-use clawhost_policy::{Adapter, Model, TrainedWeights};
-use serde_json::Value;
+use clawhost_engine::Backend;
+use clawhost_engine::measure::Spread;
+use clawhost_journal::{SampleId, SampleProvenance, SampleRecord, SampleState, SessionId, TurnId};
+use clawhost_model::{Adapter, TrainedWeights};
 
-use crate::batch::BatchSample;
+use crate::auxiliary::AuxiliaryMaterial;
+use crate::batch_sample::BatchSample;
 use crate::optimizer::OptimizerState;
-use crate::options::{OptionsError, TrainableParameters, TrainingOptions};
 use crate::packing::SplitMix;
-use crate::update::{UpdateError, UpdateTask, update};
+use crate::update::update;
+use crate::update_task::{UpdateError, UpdateTask};
+use clawhost_config::{OptionsError, TrainableParameters, TrainingOptions};
 
 /// The workload of the benchmark.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,7 +30,7 @@ pub struct TrainWorkload {
     pub reply_tokens: usize,
     /// Measured repetitions, after one warm-up run. Default 5.
     pub rounds: usize,
-    /// Options of the step; `parameters`, `lora`, `pass_tokens` and `epochs` affect the speed.
+    /// Options of the step; `parameters`, `lora`, `micro_batch_tokens` and `num_epochs` affect the speed.
     pub options: TrainingOptions,
 }
 
@@ -88,16 +90,17 @@ impl From<UpdateError> for MeasureError {
     }
 }
 
-/// Measures updates of a new adapter or of all parameters of this model, according to `load.options.parameters`.
+/// Measures updates of a new adapter or of all parameters of this backend's model, according to `load.options.parameters`.
 ///
 /// # Errors
-/// Invalid options, or samples that exceed the model's context.
+/// Invalid options, samples that exceed the model's context, or a failed update.
 pub fn measure_updates(
-    model: &Model,
+    backend: &dyn Backend,
     load: &TrainWorkload,
 ) -> Result<TrainMeasurement, MeasureError> {
     load.options.validate()?;
-    let context = model.config().max_position_embeddings;
+    let model = backend.model();
+    let context = backend.max_model_len();
     let tokens = load.prompt_tokens.saturating_add(load.reply_tokens);
     if tokens > context {
         return Err(MeasureError::TooLong { tokens, context });
@@ -111,19 +114,21 @@ pub fn measure_updates(
                 load.options.seed,
             )))
         }
-        TrainableParameters::Full => TrainedWeights::Full(Arc::new(model.clone())),
+        TrainableParameters::Full => TrainedWeights::Full(Arc::clone(model)),
     };
-    let lengths: Vec<usize> = weights.tensors().iter().map(|(_, v)| v.len()).collect();
-    let optimizer_state = OptimizerState::zeros(lengths.iter().copied());
+    let parameters = weights.tensors().iter().map(|(_, v)| v.len()).sum();
+    let optimizer_state = OptimizerState::for_weights(&weights);
     let chosen = random_batch(load, model.config().vocab_size);
     let stop = AtomicBool::new(false);
     let task = UpdateTask {
-        model,
+        backend,
         weights: &weights,
         optimizer_state: &optimizer_state,
         teacher: None,
         remote_teacher: None,
         chosen: &chosen,
+        auxiliary: &AuxiliaryMaterial::default(),
+        learning_rate_scale: 1.0,
         active: 0,
         options: &load.options,
         component: None,
@@ -136,7 +141,7 @@ pub fn measure_updates(
     for _ in 0..load.rounds.max(1) {
         let started = Instant::now();
         let report = update(&task)?.report;
-        tokens = report.all_tokens * load.options.epochs;
+        tokens = report.all_tokens * load.options.num_epochs;
         #[allow(
             clippy::cast_precision_loss,
             reason = "token counts are far below 2^53"
@@ -149,7 +154,7 @@ pub fn measure_updates(
     Ok(TrainMeasurement {
         samples: load.samples,
         tokens,
-        parameters: lengths.iter().sum(),
+        parameters,
         tokens_per_second: Spread::of(&speed),
         update_ms: Spread::of(&times),
         reference_ms: Spread::of(&references),
@@ -179,7 +184,7 @@ fn random_batch(load: &TrainWorkload, vocabulary: usize) -> Vec<BatchSample> {
                     reward: Some(reward),
                     hints: Vec::new(),
                     baseline_key: String::new(),
-                    provenance: Value::Null,
+                    provenance: SampleProvenance::default(),
                     state: SampleState::Queued,
                     reason: None,
                     step: None,
@@ -206,9 +211,11 @@ fn random_batch(load: &TrainWorkload, vocabulary: usize) -> Vec<BatchSample> {
 mod tests {
     use super::*;
     use crate::tests::tiny_model;
+    use clawhost_cpu::CpuBackend;
 
     #[test]
     fn a_small_workload_is_measured() {
+        let backend = CpuBackend::new(Arc::new(tiny_model(1)));
         let load = TrainWorkload {
             samples: 3,
             prompt_tokens: 5,
@@ -216,7 +223,7 @@ mod tests {
             rounds: 2,
             ..TrainWorkload::default()
         };
-        let measure = measure_updates(&tiny_model(1), &load).unwrap();
+        let measure = measure_updates(&backend, &load).unwrap();
         assert_eq!((measure.samples, measure.tokens), (3, 27));
         assert!(measure.tokens_per_second.low > 0.0 && measure.parameters > 0);
         let all = TrainWorkload {
@@ -226,7 +233,7 @@ mod tests {
             },
             ..load.clone()
         };
-        let measure = measure_updates(&tiny_model(1), &all).unwrap();
+        let measure = measure_updates(&backend, &all).unwrap();
         let model = tiny_model(1);
         let values = model.parameters();
         let values = values.iter().map(|(_, v)| v.len());
@@ -235,6 +242,6 @@ mod tests {
             prompt_tokens: 1000,
             ..load
         };
-        assert!(measure_updates(&tiny_model(1), &long).is_err());
+        assert!(measure_updates(&backend, &long).is_err());
     }
 }

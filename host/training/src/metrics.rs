@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use clawhost_journal::SampleId;
 use serde::Serialize;
 
+use crate::auxiliary::AuxiliaryReport;
 use crate::batch::{
     Batch, DROP_NO_HINT, DROP_NO_REWARD, DROP_SINGLETON_GROUP, DROP_ZERO_ADVANTAGE,
 };
@@ -57,10 +58,13 @@ pub(crate) struct Metrics {
     /// Samples with a usable hint.
     pub(crate) hinted: usize,
     pub(crate) reward_mean: f64,
-    /// Mean overlong penalty (0 or less).
+    /// Mean overlong penalty (0 or less) of the samples with an advantage.
     pub(crate) shaping_mean: f64,
+    /// Mean over the samples with an advantage.
     pub(crate) advantage_mean: f64,
     pub(crate) advantage_absolute: f64,
+    /// Running mean of what there is left to learn (`training.optimizer.adaptive_lr`).
+    pub(crate) signal: f64,
     pub(crate) staleness_mean: f64,
     pub(crate) staleness_max: u64,
     /// Components that replaced the native loss or estimator, by kind.
@@ -88,6 +92,9 @@ pub(crate) struct Metrics {
 pub(crate) struct UpdateMetrics {
     updates: u64,
     learning_rate: f64,
+    /// Divergence at which `training.target_kl` ended the step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stopped_at_kl: Option<f64>,
     loss_first: f64,
     loss_last: f64,
     clip_fraction: f64,
@@ -117,6 +124,9 @@ pub(crate) struct UpdateMetrics {
     /// Metrics of the loss component by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     loss_component: BTreeMap<String, f64>,
+    /// Pairs and rehearsal.
+    #[serde(flatten)]
+    auxiliary: AuxiliaryReport,
     /// Metrics of each sample.
     #[serde(rename = "samples_moved")]
     moved: Vec<SampleReport>,
@@ -126,9 +136,9 @@ pub(crate) struct UpdateMetrics {
 impl Metrics {
     pub(crate) fn from_batch(batch: &Batch) -> Self {
         let count = batch.chosen.len().max(1) as f64;
-        let mean = |value: &dyn Fn(&crate::batch::BatchSample) -> f64| {
-            batch.chosen.iter().map(value).sum::<f64>() / count
-        };
+        // Samples that train on their hints alone have no advantage, which is not an advantage of 0.
+        let advantages: Vec<f64> = batch.chosen.iter().filter_map(|c| c.advantage).collect();
+        let per_advantage = |sum: f64| sum / advantages.len().max(1) as f64;
         let rewards: Vec<f64> = batch
             .chosen
             .iter()
@@ -144,10 +154,11 @@ impl Metrics {
             rewarded: rewards.len(),
             hinted: batch.chosen.iter().filter(|c| !c.hinted.is_empty()).count(),
             reward_mean: rewards.iter().sum::<f64>() / rewards.len().max(1) as f64,
-            shaping_mean: batch.shaping / rewards.len().max(1) as f64,
-            advantage_mean: mean(&|c| c.advantage.unwrap_or(0.0)),
-            advantage_absolute: mean(&|c| c.advantage.map_or(0.0, f64::abs)),
-            staleness_mean: mean(&|c| c.staleness as f64),
+            shaping_mean: per_advantage(batch.shaping),
+            advantage_mean: per_advantage(advantages.iter().sum()),
+            advantage_absolute: per_advantage(advantages.iter().map(|a| a.abs()).sum()),
+            signal: batch.baselines.signal(),
+            staleness_mean: batch.chosen.iter().map(|c| c.staleness as f64).sum::<f64>() / count,
             staleness_max: batch.chosen.iter().map(|c| c.staleness).max().unwrap_or(0),
             ..Self::default()
         }
@@ -163,6 +174,7 @@ impl Metrics {
         self.update = Some(UpdateMetrics {
             updates: report.updates,
             learning_rate: report.learning_rate,
+            stopped_at_kl: report.stopped_at_kl,
             loss_first: report.first_loss,
             loss_last: report.last_loss,
             clip_fraction: report.clipped,
@@ -191,6 +203,7 @@ impl Metrics {
             update_seconds: report.update_seconds,
             tokens_per_second: report.all_tokens as f64 / report.update_seconds.max(1e-9),
             loss_component: report.component_metrics.clone(),
+            auxiliary: report.auxiliary.clone(),
             moved: report.samples.clone(),
         });
     }
@@ -222,4 +235,39 @@ fn count_drop_reasons<'a>(reasons: impl Iterator<Item = &'a str>) -> BTreeMap<&'
 fn teacher_gap(report: &UpdateReport) -> Option<f64> {
     let gaps: Vec<f64> = report.samples.iter().filter_map(|s| s.gap).collect();
     (!gaps.is_empty()).then(|| gaps.iter().sum::<f64>() / gaps.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::advantage::Baselines;
+    use crate::batch_sample::BatchSample;
+    use crate::tests::sample;
+
+    #[test]
+    fn means_over_advantages_leave_out_samples_that_train_on_their_hints() {
+        let chosen = |id, advantage| BatchSample {
+            sample: sample(id, 1.0),
+            advantage,
+            token_advantages: None,
+            hinted: Vec::new(),
+            staleness: 0,
+        };
+        let batch = Batch {
+            chosen: vec![chosen(1, Some(-0.5)), chosen(2, None), chosen(3, None)],
+            dropped: Vec::new(),
+            baselines: Baselines::new(0.5, 0.0),
+            stale: 0,
+            without_signal: 0,
+            constant_groups: 0,
+            shaping: -0.25,
+        };
+        let metrics = Metrics::from_batch(&batch);
+        assert_eq!((metrics.samples, metrics.rewarded), (3, 3));
+        assert_eq!(metrics.shaping_mean, -0.25);
+        assert_eq!(
+            (metrics.advantage_mean, metrics.advantage_absolute),
+            (-0.5, 0.5)
+        );
+    }
 }

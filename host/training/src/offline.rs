@@ -5,18 +5,20 @@
 //! gives the same adapters here as on a server with the same batches, and a killed run resumes from the journal. It does
 //! not wait for groups to grow.
 
+use std::time::Duration;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use clawhost_engine::Engine;
 use clawhost_journal::{Journal, NewStep, StepId, StepOutcome, now_ms};
-use clawhost_policy::Engine;
 use serde_json::Value;
 
 use crate::component::Components;
 use crate::distillation::RemoteTeacher;
 use crate::error::TrainingError;
-use crate::options::TrainingOptions;
 use crate::trainer::Trainer;
+use clawhost_config::TrainingOptions;
 
 /// Runs training steps on the queued samples.
 pub struct OfflineTrainer {
@@ -88,7 +90,7 @@ impl OfflineTrainer {
         self.trainer.digest()
     }
 
-    /// Runs the next step. None if the queue is empty, or if it holds fewer than `min_batch` samples and
+    /// Runs the next step. None if the queue is empty, or if it holds fewer than `min_batch_size` samples and
     /// `train_remainder` is false.
     ///
     /// # Errors
@@ -98,7 +100,7 @@ impl OfflineTrainer {
         let min_samples = if train_remainder {
             1
         } else {
-            self.trainer.options.min_batch
+            self.trainer.options.min_batch_size
         };
         if queued < u64::try_from(min_samples).unwrap_or(u64::MAX) {
             return Ok(None);
@@ -119,7 +121,7 @@ impl OfflineTrainer {
         }))
     }
 
-    /// Computes the next step without recording it, regardless of `min_batch`: trained samples with their advantages,
+    /// Computes the next step without recording it, regardless of `min_batch_size`: trained samples with their advantages,
     /// dropped samples with reasons, and all metrics. Its adapter has no files. None if the queue is empty. Writes nothing
     /// and works on a read-only journal next to a running server.
     ///
@@ -132,11 +134,7 @@ impl OfflineTrainer {
         options: TrainingOptions,
         components: Components,
     ) -> Result<Option<NewStep>, TrainingError> {
-        let options = TrainingOptions {
-            // A preview shows how far the step moves each sample.
-            measure_moved: true,
-            ..without_group_wait(options)
-        };
+        let options = without_group_wait(options);
         let mut trainer = Trainer::open_read_only(journal, engine, data, options, components)?;
         trainer.preview(now_ms())
     }
@@ -145,7 +143,7 @@ impl OfflineTrainer {
 /// Offline, groups do not grow.
 fn without_group_wait(options: TrainingOptions) -> TrainingOptions {
     TrainingOptions {
-        group_wait_seconds: 0.0,
+        group_wait: Duration::ZERO,
         ..options
     }
 }

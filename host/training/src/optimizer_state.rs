@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 
+use clawhost_engine::AdamWState;
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, View, serialize_to_file};
 
 use crate::optimizer::OptimizerState;
@@ -41,11 +42,11 @@ impl View for Values<'_> {
 pub(crate) fn write(
     path: &Path,
     names: &[String],
-    moments: &OptimizerState<f32>,
+    moments: &OptimizerState,
 ) -> Result<(), SafeTensorError> {
     let groups = [
-        ("first", &moments.exp_avg),
-        ("second", &moments.exp_avg_sq),
+        ("first", &moments.adamw.exp_avg),
+        ("second", &moments.adamw.exp_avg_sq),
         (AVERAGE, &moments.ema),
     ];
     let tensors = groups.into_iter().flat_map(|(prefix, tensors)| {
@@ -54,12 +55,12 @@ pub(crate) fn write(
             (format!("{prefix}/{name}"), Values { values, shape })
         })
     });
-    let metadata = HashMap::from([(UPDATES.to_owned(), moments.updates.to_string())]);
+    let metadata = HashMap::from([(UPDATES.to_owned(), moments.adamw.updates.to_string())]);
     serialize_to_file(tensors, Some(metadata), path)
 }
 
 /// Reads a file of [`write`] for tensors with these names and lengths.
-pub(crate) fn read(bytes: &[u8], layout: &[(&str, usize)]) -> Result<OptimizerState<f32>, String> {
+pub(crate) fn read(bytes: &[u8], layout: &[(&str, usize)]) -> Result<OptimizerState, String> {
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|e| e.to_string())?;
     let updates = metadata
         .metadata()
@@ -84,9 +85,11 @@ pub(crate) fn read(bytes: &[u8], layout: &[(&str, usize)]) -> Result<OptimizerSt
             .collect()
     };
     Ok(OptimizerState {
-        updates,
-        exp_avg: read_group("first")?,
-        exp_avg_sq: read_group("second")?,
+        adamw: AdamWState {
+            updates,
+            exp_avg: read_group("first")?,
+            exp_avg_sq: read_group("second")?,
+        },
         ema: if has_ema {
             read_group(AVERAGE)?
         } else {
@@ -99,7 +102,7 @@ pub(crate) fn read(bytes: &[u8], layout: &[(&str, usize)]) -> Result<OptimizerSt
 mod tests {
     use super::*;
 
-    fn serialize(names: &[String], moments: &OptimizerState<f32>) -> Vec<u8> {
+    fn serialize(names: &[String], moments: &OptimizerState) -> Vec<u8> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state");
         write(&path, names, moments).unwrap();
@@ -109,9 +112,11 @@ mod tests {
     #[test]
     fn optimizer_state_round_trips_bit_for_bit() {
         let moments = OptimizerState {
-            updates: 12_345_678_901,
-            exp_avg: vec![vec![0.1, -0.0], vec![f32::MIN_POSITIVE]],
-            exp_avg_sq: vec![vec![1e-30, 3.0], vec![2.0]],
+            adamw: AdamWState {
+                updates: 12_345_678_901,
+                exp_avg: vec![vec![0.1, -0.0], vec![f32::MIN_POSITIVE]],
+                exp_avg_sq: vec![vec![1e-30, 3.0], vec![2.0]],
+            },
             ema: Vec::new(),
         };
         let names = ["a".to_owned(), "b".to_owned()];
@@ -127,7 +132,7 @@ mod tests {
             read(&bytes_averaged, &[("a", 2), ("b", 1)]).unwrap(),
             averaged
         );
-        assert_eq!(read_back.exp_avg[0][1].to_bits(), (-0.0f32).to_bits());
+        assert_eq!(read_back.adamw.exp_avg[0][1].to_bits(), (-0.0f32).to_bits());
         let error = read(&bytes, &[("a", 3), ("b", 1)]).unwrap_err();
         assert!(error.contains("first/a does not have 3"), "{error}");
         assert!(read(&bytes[..bytes.len() - 3], &[("a", 2), ("b", 1)]).is_err());

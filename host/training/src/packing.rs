@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use clawhost_policy::{Candidates, Sequence};
+use clawhost_engine::{Candidates, Sequence};
 
-use crate::batch::BatchSample;
+use crate::batch_sample::BatchSample;
 
 /// The model input of a sample: prompt and reply in one sequence.
 #[derive(Debug, Clone, Default)]
@@ -35,8 +35,7 @@ impl ModelInput {
 
     /// The reply after the prompt with the hint of this index.
     pub(crate) fn from_hinted_sample(chosen: &BatchSample, hint: usize) -> Self {
-        let prompt = chosen.hinted.get(hint).map(|hinted| &hinted.prompt_ids);
-        Self::with_prompt(chosen, prompt.unwrap_or(&chosen.sample.prompt_ids))
+        Self::with_prompt(chosen, &chosen.hinted[hint].prompt_ids)
     }
 
     fn with_prompt(chosen: &BatchSample, prompt: &[u32]) -> Self {
@@ -90,8 +89,7 @@ pub(crate) fn sequences<'a>(
 ) -> Vec<Sequence<'a>> {
     micro_batch
         .iter()
-        .filter_map(|&i| inputs.get(i))
-        .map(|input| input.sequence(top))
+        .map(|&member| inputs[member].sequence(top))
         .collect()
 }
 
@@ -104,7 +102,7 @@ pub(crate) fn split_micro_batches(
     let mut micro_batches: Vec<Vec<usize>> = Vec::new();
     let mut remaining = 0;
     for &member in members {
-        let length = inputs.get(member).map_or(0, |input| input.tokens.len());
+        let length = inputs[member].tokens.len();
         match micro_batches.last_mut() {
             Some(micro_batch) if length <= remaining => micro_batch.push(member),
             _ => {
@@ -115,6 +113,11 @@ pub(crate) fn split_micro_batches(
         remaining = remaining.saturating_sub(length);
     }
     micro_batches
+}
+
+/// Tokens of the largest micro-batch of [`split_micro_batches`] with samples of at most `longest` tokens.
+pub(crate) fn max_micro_batch_tokens(budget: usize, longest: usize) -> usize {
+    budget.max(longest)
 }
 
 /// Splits `count` samples into `parts` ranges whose lengths differ by at most one.
@@ -130,7 +133,7 @@ pub(crate) fn epoch_order(count: usize, minibatches: usize, seed: u64, epoch: us
     if minibatches > 1 {
         let mut random = SplitMix(seed ^ (epoch as u64).wrapping_mul(0xA076_1D64_78BD_642F));
         for i in (1..count).rev() {
-            let j = usize::try_from(random.next() % (i as u64 + 1)).unwrap_or(0);
+            let j = (random.next() % (i as u64 + 1)) as usize;
             order.swap(i, j);
         }
     }
@@ -183,5 +186,8 @@ mod tests {
             .collect();
         let got = split_micro_batches(&[0, 1, 2, 3, 4], &inputs, 7);
         assert_eq!(got, vec![vec![0, 1], vec![2], vec![3, 4]]);
+        let tokens = |batch: &Vec<usize>| batch.iter().map(|i| inputs[*i].tokens.len()).sum();
+        let largest: Option<usize> = got.iter().map(tokens).max();
+        assert_eq!(largest, Some(max_micro_batch_tokens(7, 9)));
     }
 }

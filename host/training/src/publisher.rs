@@ -15,14 +15,15 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use clawhost_engine::Engine;
 use clawhost_journal::{AdapterRow, Journal, ReleaseChange, ReleaseState};
-use clawhost_policy::{Engine, TrainedWeights};
+use clawhost_model::TrainedWeights;
 
 use crate::checkpoint::Checkpoints;
 use crate::error::TrainingError;
 use crate::lineage::Lineage;
-use crate::options::TrainingOptions;
 use crate::trainer_state::load_recorded_version;
+use clawhost_config::TrainingOptions;
 
 /// Changes the active version. All changes go through here. Cheap to clone.
 #[derive(Clone)]

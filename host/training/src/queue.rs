@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 
 use clawhost_journal::{Journal, JournalError, QueuedSample, SampleId, SampleRecord, StaleCount};
 
-use crate::advantage::EstimatorConfig;
 use crate::batch::stale_reason;
 use crate::lineage::Lineage;
-use crate::options::TrainingOptions;
+use clawhost_config::TrainingOptions;
 
 /// Samples that a step considers, in multiples of the batch size, to make up for dropped ones.
 const LOOKAHEAD_BATCHES: usize = 8;
@@ -54,7 +53,7 @@ impl StepQueue {
                 stale.push((sample.id, reason));
                 continue;
             }
-            let distance = distance.unwrap_or(0);
+            let distance = distance.expect("a sample of an unknown version is stale");
             let group = match group_index.get(&sample.group) {
                 Some(index) if selection.by_group => groups.get_mut(*index),
                 _ => None,
@@ -86,13 +85,13 @@ impl StepQueue {
         options: &TrainingOptions,
         by_component: bool,
     ) -> Result<Self, JournalError> {
-        let EstimatorConfig { estimator, .. } = options.estimator_config();
+        let estimator = options.estimator;
         let selection = QueueSelection {
             lineage,
             active,
             max_staleness: options.max_staleness,
             by_group: by_component || estimator.needs_groups(),
-            limit: options.batch.saturating_mul(LOOKAHEAD_BATCHES),
+            limit: options.batch_size.saturating_mul(LOOKAHEAD_BATCHES),
         };
         Ok(Self::select(journal.list_queued_samples()?, &selection))
     }
@@ -120,7 +119,7 @@ pub fn describe_stale_samples(count: StaleCount) -> Option<String> {
     (stale > 0).then(|| {
         format!(
             "{stale} of {samples} judged samples went stale before a step used them; raise training.max_staleness to \
-             train on older samples, or training.batch to use more per step"
+             train on older samples, or training.batch_size to use more per step"
         )
     })
 }
@@ -221,6 +220,6 @@ mod tests {
         })
         .unwrap();
         assert!(note.starts_with("3510 of 4174 judged samples went stale"));
-        assert!(note.contains("training.max_staleness") && note.contains("training.batch"));
+        assert!(note.contains("training.max_staleness") && note.contains("training.batch_size"));
     }
 }

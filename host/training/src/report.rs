@@ -6,6 +6,7 @@ use clawhost_journal::{SampleId, TurnId};
 use clawhost_plugins::Metric;
 use serde::Serialize;
 
+use crate::auxiliary::AuxiliaryReport;
 use crate::loss::{LogprobMismatch, SequenceLoss};
 
 /// Metrics of an update. Means are per trained token of the last epoch.
@@ -38,6 +39,9 @@ pub(crate) struct UpdateReport {
     pub(crate) update_seconds: f64,
     /// Metrics of the loss component by name, averaged over the tokens of the micro-batches.
     pub(crate) component_metrics: BTreeMap<String, f64>,
+    /// Divergence from the old policy at which `training.target_kl` ended the step; none if it did not.
+    pub(crate) stopped_at_kl: Option<f64>,
+    pub(crate) auxiliary: AuxiliaryReport,
     /// One for each sample of the batch.
     pub(crate) samples: Vec<SampleReport>,
 }
@@ -120,6 +124,20 @@ impl Totals {
             *sum += metric.value * tokens as f64;
             *weight += tokens;
         }
+    }
+
+    /// Sum of the divergences from the old policy, and their number.
+    pub(crate) fn divergence(&self) -> (f64, usize) {
+        (self.kl_old, self.tokens)
+    }
+
+    /// Mean divergence from the old policy of the tokens since [`Totals::divergence`].
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "token counts are far below 2^53"
+    )]
+    pub(crate) fn mean_divergence_since(&self, (sum, tokens): (f64, usize)) -> f64 {
+        (self.kl_old - sum) / (self.tokens - tokens).max(1) as f64
     }
 
     pub(crate) fn add(&mut self, loss: &SequenceLoss<f32>) {

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use clawhost_config::TrainingOptions;
 use clawhost_journal::AdapterRow;
 
 /// How many checkpoints are kept, and how much of them.
@@ -15,6 +16,16 @@ pub(crate) struct Retention {
     pub(crate) every: u64,
     /// This many newest versions keep the weights; 0 = all.
     pub(crate) with_weights: usize,
+}
+
+impl From<&TrainingOptions> for Retention {
+    fn from(options: &TrainingOptions) -> Self {
+        Self {
+            with_optimizer: options.keep_checkpoints,
+            every: options.keep_every,
+            with_weights: options.keep_adapters,
+        }
+    }
 }
 
 /// What is kept of a checkpoint.

@@ -1,21 +1,18 @@
 //! Reward shaping and advantage post-processing: overlong penalty, episode votes, whitening, and the KL penalty of
 //! REINFORCE++.
 
-use clawhost_journal::SampleRecord;
-use serde_json::Value;
+use clawhost_journal::{SampleProvenance, SampleRecord};
 
+use crate::advantage::EstimatorConfig;
 use crate::advantage::{
     EpisodePosition, Estimator, OverlongPenalty, RewardedSample, discounted_returns,
     kl_penalized_rewards, mean_token_advantage, whiten,
 };
-use crate::batch::BatchSample;
+use crate::batch_sample::BatchSample;
 use crate::forced_tokens::{self, scatter_trained, select_trained};
-use crate::loss::KlEstimator;
-use crate::options::TrainingOptions;
-
-/// Field of a sample's provenance with its position in an episode: an object with `trajectory` (string), `step` (from 0)
-/// and `votes` (numbers, at least one).
-const EPISODE: &str = "episode";
+use crate::loss::{KlEstimator, KlTerm};
+use crate::options::overlong_penalty;
+use clawhost_config::TrainingOptions;
 
 /// The sample with its shaped reward: the judged reward plus the overlong penalty.
 pub(crate) fn shape_reward<'a>(
@@ -33,21 +30,15 @@ pub(crate) fn shape_reward<'a>(
     }
 }
 
-/// The position of a sample in an episode; none if it is absent or incomplete, or has no votes.
-fn episode(provenance: &Value) -> Option<EpisodePosition<'_>> {
-    let fields = provenance.get(EPISODE)?;
-    let votes: Option<Vec<f64>> = fields
-        .get("votes")?
-        .as_array()?
-        .iter()
-        .map(|vote| vote.as_f64().filter(|vote| vote.is_finite()))
-        .collect();
-    let votes = votes.filter(|votes| !votes.is_empty())?;
+/// The position of a sample in an episode; none if it has none, or no votes.
+fn episode(provenance: &SampleProvenance) -> Option<EpisodePosition<'_>> {
+    let episode = provenance.episode.as_ref()?;
+    let votes = &episode.votes;
     #[allow(clippy::cast_precision_loss, reason = "a step has a few votes")]
     let mean = votes.iter().sum::<f64>() / votes.len() as f64;
-    Some(EpisodePosition {
-        trajectory: fields.get("trajectory")?.as_str()?,
-        step: u32::try_from(fields.get("step")?.as_u64()?).ok()?,
+    mean.is_finite().then_some(EpisodePosition {
+        trajectory: &episode.trajectory,
+        step: episode.step,
         votes: mean,
     })
 }
@@ -62,30 +53,30 @@ pub(crate) fn missing_input(estimator: Estimator, sample: &SampleRecord) -> Opti
     )
 }
 
-impl TrainingOptions {
-    /// The estimator's input for a sample with this reward, with the penalty of `training.advantage.overlong_length`.
-    pub fn shaped_sample<'a>(&self, sample: &'a SampleRecord, reward: f32) -> RewardedSample<'a> {
-        shape_reward(sample, reward, self.advantage.overlong().as_ref())
-    }
+/// The estimator's input for a sample with this reward, with the penalty of `training.advantage.overlong_length`.
+pub fn shaped_sample<'a>(
+    options: &TrainingOptions,
+    sample: &'a SampleRecord,
+    reward: f32,
+) -> RewardedSample<'a> {
+    shape_reward(
+        sample,
+        reward,
+        overlong_penalty(&options.advantage).as_ref(),
+    )
+}
 
-    /// Whether advantages are whitened when the batch is built. `reinforce++` whitens later, because its advantages need
-    /// the reference log-probs.
-    pub(crate) fn whitens_batch(&self) -> bool {
-        self.estimator != Estimator::ReinforcePlusPlus && self.advantage.whitens(self.estimator)
-    }
+/// Whether advantages are whitened when the batch is built. `reinforce++` whitens later, because its advantages need
+/// the reference log-probs.
+pub(crate) fn whitens_batch(options: &TrainingOptions) -> bool {
+    options.estimator != Estimator::ReinforcePlusPlus
+        && options.advantage.whitens(options.estimator)
 }
 
 /// The masks of tokens that no grammar forced, of the samples at `indices`.
 fn masks(chosen: &[BatchSample], indices: &[usize]) -> Vec<Vec<bool>> {
-    let mask = |index: &usize| {
-        chosen
-            .get(*index)
-            .map(|one| forced_tokens::train_mask(&one.sample))
-    };
-    indices
-        .iter()
-        .map(|index| mask(index).unwrap_or_default())
-        .collect()
+    let mask = |index: &usize| forced_tokens::train_mask(&chosen[*index].sample);
+    indices.iter().map(mask).collect()
 }
 
 /// Whitens over the trained tokens and sets the others to 0.
@@ -108,10 +99,9 @@ pub(crate) fn whiten_batch(chosen: &mut [BatchSample]) {
     let masks = masks(chosen, &indices);
     whiten_trained(&mut rows, &masks);
     for ((index, row), mask) in indices.into_iter().zip(rows).zip(masks) {
-        if let Some(chosen) = chosen.get_mut(index) {
-            chosen.advantage = Some(mean_token_advantage(&select_trained(&row, &mask)));
-            chosen.token_advantages = Some(row);
-        }
+        let mean = mean_token_advantage(&select_trained(&row, &mask));
+        chosen[index].advantage = Some(mean);
+        chosen[index].token_advantages = Some(row);
     }
 }
 
@@ -127,7 +117,7 @@ pub(crate) fn batch_token_advantages(
         return advantages;
     }
     let advantage = &options.advantage;
-    let discount = options.estimator_config().discount;
+    let discount = EstimatorConfig::from(options).gamma;
     let (indices, mut rows): (Vec<usize>, Vec<Vec<f32>>) = chosen
         .iter()
         .zip(reference)
@@ -150,7 +140,7 @@ pub(crate) fn batch_token_advantages(
                 reason = "losses are computed in f32, as the parameters are"
             )]
             let reward = chosen.advantage? as f32;
-            let rewards = kl_penalized_rewards(reward, &kl, advantage.reward_kl());
+            let rewards = kl_penalized_rewards(reward, &kl, advantage.reward_kl_coef());
             Some((index, discounted_returns(&rewards, discount)))
         })
         .unzip();
@@ -158,20 +148,18 @@ pub(crate) fn batch_token_advantages(
         whiten_trained(&mut rows, &masks(chosen, &indices));
     }
     for (index, row) in indices.into_iter().zip(rows) {
-        if let Some(slot) = advantages.get_mut(index) {
-            *slot = Some(row);
-        }
+        advantages[index] = Some(row);
     }
     advantages
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use clawhost_journal::EpisodeStep;
 
     use super::*;
-    use crate::options::AdvantageOptions;
     use crate::tests::sample;
+    use clawhost_config::AdvantageOptions;
 
     fn chosen(id: i64, advantage: Option<f64>) -> BatchSample {
         BatchSample {
@@ -184,20 +172,21 @@ mod tests {
     }
 
     #[test]
-    fn an_incomplete_episode_is_ignored() {
-        let whole = json!({"episode": {"trajectory": "t", "step": 2, "votes": [1, -1, 1]}});
+    fn an_episode_without_votes_is_ignored() {
+        let provenance = |votes: &[f64]| SampleProvenance {
+            episode: Some(EpisodeStep {
+                trajectory: "t".to_owned(),
+                step: 2,
+                votes: votes.to_vec(),
+            }),
+            ..SampleProvenance::default()
+        };
+        let whole = provenance(&[1.0, -1.0, 1.0]);
         let read = episode(&whole).unwrap();
         assert_eq!((read.trajectory, read.step), ("t", 2));
         assert!((read.votes - 1.0 / 3.0).abs() < 1e-12);
-        for part in [
-            json!({}),
-            json!({"episode": {"trajectory": "t", "step": 2, "votes": []}}),
-            json!({"episode": {"trajectory": "t", "step": -1, "votes": [1]}}),
-            json!({"episode": {"trajectory": "t", "step": 1, "votes": [1, null]}}),
-            json!({"episode": {"step": 1, "votes": [1]}}),
-        ] {
-            assert_eq!(episode(&part), None, "{part}");
-        }
+        assert_eq!(episode(&provenance(&[])), None);
+        assert_eq!(episode(&SampleProvenance::default()), None);
         let mut live = sample(1, 1.0);
         assert!(missing_input(Estimator::Step, &live).is_some());
         assert_eq!(missing_input(Estimator::Group, &live), None);
@@ -256,8 +245,8 @@ mod tests {
         let options = TrainingOptions {
             estimator: Estimator::ReinforcePlusPlus,
             advantage: AdvantageOptions {
-                discount: Some(0.5),
-                reward_kl: Some(0.1),
+                gamma: Some(0.5),
+                reward_kl_coef: Some(0.1),
                 whiten: Some(false),
                 ..AdvantageOptions::default()
             },
@@ -275,8 +264,8 @@ mod tests {
         let options = TrainingOptions {
             estimator: Estimator::ReinforcePlusPlus,
             advantage: AdvantageOptions {
-                discount: Some(0.5),
-                reward_kl: Some(0.1),
+                gamma: Some(0.5),
+                reward_kl_coef: Some(0.1),
                 whiten: Some(false),
                 ..AdvantageOptions::default()
             },

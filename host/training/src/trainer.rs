@@ -1,4 +1,5 @@
-//! One training step, from the queue to the published adapter. The order makes it crash-safe:
+//! Runs training steps: decides when one is due, has it computed ([`crate::step`]), commits it to the journal and publishes
+//! its adapter. The order makes it crash-safe:
 //!
 //! 1. build a batch from the journal's queue,
 //! 2. update a copy of the current weights,
@@ -15,26 +16,25 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use clawhost_journal::{AdapterRow, Journal, NewStep, StepId, StepOutcome};
-use clawhost_policy::{Engine, TrainedWeights};
+use clawhost_engine::Engine;
+use clawhost_journal::{AdapterRow, Journal, NewStep, ReleaseState, StepId, StepOutcome};
 use serde_json::Value;
 
-use crate::batch::{Batch, BatchRules, build_batch};
+use crate::auxiliary::AuxiliaryMaterial;
+use crate::batch::Batch;
 use crate::checkpoint::Checkpoints;
 use crate::component::{Components, StepComponents};
 use crate::distillation::RemoteTeacher;
 use crate::error::TrainingError;
-use crate::hints::HintedPromptBuilder;
-use crate::lineage::Lineage;
 use crate::logging::StepLogs;
 use crate::metrics::Metrics;
-use crate::optimizer::OptimizerState;
-use crate::options::{HintSelection, TeacherSource, TrainingOptions};
 use crate::publisher::{AdapterPublisher, find_adapter};
-use crate::queue::StepQueue;
-use crate::step_outcome::StepResult;
+use crate::rehearsal::Rehearsal;
+use crate::retention::Retention;
+use crate::step::{Attempt, StepInputs, next_adapter_version};
+use crate::step_record::{PreparedStep, StepResult, build_step_record};
 use crate::trainer_state::{TrainerState, load_trainer_state};
-use crate::update::{UpdateError, UpdateOutput, UpdateTask, update};
+use clawhost_config::TrainingOptions;
 
 /// Runs training steps.
 pub(crate) struct Trainer {
@@ -43,30 +43,19 @@ pub(crate) struct Trainer {
     pub(crate) checkpoints: Checkpoints,
     pub(crate) publisher: AdapterPublisher,
     /// The journal's release line when `current` was loaded; another value there means that an operator changed the
-    /// active version.
-    pub(crate) release_line: i64,
+    /// active version. None: `current` must be loaded again before the next step.
+    release_line: Option<i64>,
     logs: StepLogs,
     pub(crate) options: TrainingOptions,
     components: Components,
     /// The components of the step in progress.
     pub(crate) step_components: StepComponents,
     pub(crate) current: TrainerState,
+    /// Replies of the base model; none without rehearsal.
+    rehearsal: Option<Rehearsal>,
     pub(crate) stop: Arc<AtomicBool>,
-    /// Scores replies when `training.teacher.from` is `endpoint`.
+    /// Scores replies when `training.teacher.source` is `endpoint`.
     pub(crate) teacher: Option<Arc<dyn RemoteTeacher>>,
-}
-
-/// A computed step whose checkpoint is written, not yet committed to the journal.
-pub(crate) struct PreparedStep {
-    pub(crate) step: NewStep,
-    pub(crate) next: Option<TrainerState>,
-}
-
-#[cfg(test)]
-impl PreparedStep {
-    pub(crate) fn step(&self) -> &NewStep {
-        &self.step
-    }
 }
 
 /// A step that is committed to the journal.
@@ -78,18 +67,6 @@ pub(crate) struct RecordedStep {
     pub(crate) metrics: Value,
     /// Why the engine does not serve the recorded adapter.
     pub(crate) publish_error: Option<TrainingError>,
-}
-
-/// Result of the update.
-enum Attempt {
-    /// New weights, ready to be written and verified.
-    Updated {
-        updated: Box<UpdateOutput>,
-        version: u64,
-        digest: String,
-    },
-    /// No new weights: the step ends here.
-    Finished(StepResult),
 }
 
 /// When the next step may start.
@@ -113,10 +90,13 @@ impl Trainer {
         options.validate()?;
         let checkpoints = Checkpoints::open(&data, &journal.adapters()?)?;
         let logs = StepLogs::new(&data, &options.log);
+        let rehearsal = Rehearsal::open(&data, &options, true)?;
         let mut trainer = Self::from_parts(journal, engine, checkpoints, options, components)?;
+        trainer.rehearsal = rehearsal;
         trainer.logs = logs;
         trainer.logs.catch_up(&trainer.journal);
         if trainer.options.enabled {
+            log_options(&trainer.options);
             // The previous process may have been killed before it did this.
             trainer.remove_old_checkpoints();
         }
@@ -133,13 +113,18 @@ impl Trainer {
         components: Components,
     ) -> Result<Self, TrainingError> {
         options.validate()?;
-        Self::from_parts(
+        let rehearsal = Rehearsal::open(&data, &options, false)?;
+        let trainer = Self::from_parts(
             journal,
             engine,
             Checkpoints::open_read_only(&data),
             options,
             components,
-        )
+        )?;
+        Ok(Self {
+            rehearsal,
+            ..trainer
+        })
     }
 
     fn from_parts(
@@ -170,13 +155,15 @@ impl Trainer {
             engine,
             checkpoints,
             publisher,
-            release_line: state.line,
+            release_line: Some(state.line),
             // `open` replaces it; a read-only trainer writes no logs.
             logs: StepLogs::default(),
             options,
             step_components: components.snapshot(),
             components,
             current,
+            // The callers replace it.
+            rehearsal: None,
             stop: Arc::new(AtomicBool::new(false)),
             teacher: None,
         };
@@ -191,7 +178,7 @@ impl Trainer {
 
     /// How long a group waits for more samples after its newest one.
     pub(crate) fn group_wait(&self) -> Duration {
-        self.options.group_wait().max(Duration::from_millis(10))
+        self.options.group_wait.max(Duration::from_millis(10))
     }
 
     pub(crate) fn version(&self) -> u64 {
@@ -205,23 +192,28 @@ impl Trainer {
     /// When the next step may start, from the queue's length and the age of its oldest sample.
     pub(crate) fn due(&self, now_ms: i64) -> Result<Due, TrainingError> {
         let queued = usize::try_from(self.journal.queued_count()?).unwrap_or(usize::MAX);
-        if queued >= self.options.min_batch && self.publisher.wait_reason()?.is_some() {
+        if queued >= self.options.min_batch_size && self.publisher.wait_reason()?.is_some() {
             return Ok(Due::Later);
         }
-        if queued >= self.options.batch {
+        if queued >= self.options.batch_size {
             return Ok(Due::Now);
         }
-        if queued < self.options.min_batch {
+        if queued < self.options.min_batch_size {
             return Ok(Due::Later);
         }
         let Some(oldest) = self.journal.oldest_queued_ms()? else {
             return Ok(Due::Later);
         };
         let waited = Duration::from_millis(u64::try_from(now_ms - oldest).unwrap_or(0));
-        Ok(match self.options.max_wait().checked_sub(waited) {
+        Ok(match self.options.max_wait.checked_sub(waited) {
             None | Some(Duration::ZERO) => Due::Now,
             Some(rest) => Due::In(rest),
         })
+    }
+
+    /// Loads the state from the journal again before the next step. To be called after a panic in [`step`](Self::step).
+    pub(crate) fn reload_before_next_step(&mut self) {
+        self.release_line = None;
     }
 
     /// Runs one step; none if every queued sample belongs to a group that may still grow.
@@ -268,9 +260,10 @@ impl Trainer {
             return Ok(None);
         }
         let adapters = self.journal.adapters()?;
-        let Some(batch) = self.build_batch(started_ms, &adapters)? else {
+        let Some(batch) = self.inputs().build_batch(started_ms, &adapters)? else {
             return Ok(None);
         };
+        let auxiliary = self.auxiliary_material(&batch, &adapters, started_ms)?;
         let mut metrics = Metrics::from_batch(&batch);
         metrics.draw_seconds = started.elapsed().as_secs_f64();
         metrics.components = self.step_components.identities();
@@ -279,9 +272,14 @@ impl Trainer {
             dropped = batch.dropped.len(),
             "batch built"
         );
-        let outcome = self.compute_step(&batch, &adapters, &mut metrics, started)?;
-        Ok(Some(self.build_step_record(
-            batch, metrics, outcome, started_ms, started,
+        let inputs = self.inputs();
+        let computed = inputs.compute(&batch, &auxiliary, &adapters, &mut metrics, started)?;
+        Ok(Some(build_step_record(
+            &self.current,
+            batch,
+            metrics,
+            computed,
+            (started_ms, started),
         )))
     }
 
@@ -290,12 +288,16 @@ impl Trainer {
         let started = Instant::now();
         self.step_components = self.components.snapshot();
         let adapters = self.journal.adapters()?;
-        let Some(batch) = self.build_batch(started_ms, &adapters)? else {
+        let Some(batch) = self.inputs().build_batch(started_ms, &adapters)? else {
             return Ok(None);
         };
+        let auxiliary = self.auxiliary_material(&batch, &adapters, started_ms)?;
         let mut metrics = Metrics::from_batch(&batch);
         metrics.components = self.step_components.identities();
-        let computed = match self.compute_update(&batch, &adapters, &mut metrics)? {
+        let attempt = self
+            .inputs()
+            .update(&batch, &auxiliary, &adapters, &mut metrics)?;
+        let computed = match attempt {
             Attempt::Finished(computed) => computed,
             Attempt::Updated {
                 updated,
@@ -312,9 +314,9 @@ impl Trainer {
                 provenance: Value::Null,
             },
         };
+        let times = (started_ms, started);
         Ok(Some(
-            self.build_step_record(batch, metrics, computed, started_ms, started)
-                .step,
+            build_step_record(&self.current, batch, metrics, computed, times).step,
         ))
     }
 
@@ -323,10 +325,7 @@ impl Trainer {
         let PreparedStep { step, next } = prepared;
         let publisher = self.publisher.clone();
         let guard = publisher.lock();
-        let committed = match self
-            .journal
-            .commit_step_at_line(&step, Some(self.release_line))
-        {
+        let committed = match self.journal.commit_step_at_line(&step, self.release_line) {
             Ok(committed) => committed,
             Err(error) => {
                 self.discard_checkpoint(&step);
@@ -341,7 +340,7 @@ impl Trainer {
         }
         let mut publish_error = None;
         if committed.released {
-            self.release_line = state.line;
+            self.release_line = Some(state.line);
             publish_error = self.publish(&state).err();
         } else if step.outcome == StepOutcome::Published {
             tracing::info!(
@@ -378,179 +377,106 @@ impl Trainer {
         }
     }
 
-    fn build_batch(
-        &self,
-        now_ms: i64,
-        adapters: &[AdapterRow],
-    ) -> Result<Option<Batch>, TrainingError> {
-        let lineage = Lineage::from_adapters(adapters);
-        let component = self
-            .step_components
-            .advantage(next_adapter_version(adapters));
-        let queue = StepQueue::load(
+    /// Reloads the trainer state if an operator or another process changed the active version.
+    fn sync_with_journal(&mut self) -> Result<(), TrainingError> {
+        let state = self.journal.release_state()?;
+        if Some(state.line) == self.release_line && state.head == self.current.version {
+            return Ok(());
+        }
+        let adapters = self.journal.adapters()?;
+        self.current = load_trainer_state(
             &self.journal,
-            &lineage,
-            self.current.version,
+            &self.engine,
+            &self.checkpoints,
             &self.options,
-            component.is_some(),
+            find_adapter(state.head, &adapters),
+            &adapters,
         )?;
-        let config = self.engine.model().config();
-        let context = config.max_position_embeddings;
-        let group_wait = i64::try_from(self.options.group_wait().as_millis()).unwrap_or(i64::MAX);
-        let max_tokens = match self.options.max_sample_tokens {
-            0 => context,
-            limit => limit.min(context),
+        self.release_line = Some(state.line);
+        let _guard = self.publisher.lock();
+        // The operator's change already reached the engine, unless another process made it; and it may have changed again.
+        let state = self.journal.release_state()?;
+        if self.engine.active().version == state.version {
+            return Ok(());
+        }
+        self.publish(&state)
+    }
+
+    /// Makes the engine serve the version of `state` and checks that it does.
+    fn publish(&self, state: &ReleaseState) -> Result<(), TrainingError> {
+        let version = state.version;
+        if version == 0 && self.engine.active().version == 0 {
+            // Keep the adapter that the operator passed as version 0.
+            return Ok(());
+        }
+        if version == 0 || version != self.current.version {
+            return self.publisher.activate_version(version);
+        }
+        let TrainerState {
+            digest, weights, ..
+        } = &self.current;
+        self.publisher
+            .activate_weights(version, digest, weights.clone())
+    }
+
+    /// Applies the retention policy to old checkpoints. A failure is logged; the next call tries again.
+    fn remove_old_checkpoints(&self) {
+        let apply_retention = || {
+            let rows = self.journal.adapters()?;
+            let protected = self.publisher.protected_versions()?;
+            let retention = Retention::from(&self.options);
+            self.checkpoints
+                .apply_retention(&rows, retention, &protected)
         };
-        let teacher = &self.options.teacher;
-        let prompt_builder = HintedPromptBuilder {
+        if let Err(error) = apply_retention() {
+            tracing::warn!(%error, "cannot remove old checkpoints");
+        }
+    }
+
+    /// What the auxiliary losses of a step with this batch draw from; nothing if no sample trains.
+    fn auxiliary_material(
+        &mut self,
+        batch: &Batch,
+        adapters: &[AdapterRow],
+        started_ms: i64,
+    ) -> Result<AuxiliaryMaterial, TrainingError> {
+        if batch.chosen.is_empty() {
+            return Ok(AuxiliaryMaterial::default());
+        }
+        let (options, version) = (&self.options, next_adapter_version(adapters));
+        let rehearsal = match &mut self.rehearsal {
+            Some(rehearsal) => {
+                Some(rehearsal.prepare(&self.engine, options, version, &self.stop)?)
+            }
+            None => None,
+        };
+        AuxiliaryMaterial::load(&self.journal, &self.engine, options, rehearsal, started_ms)
+    }
+
+    /// What the next step is computed from.
+    fn inputs(&self) -> StepInputs<'_> {
+        StepInputs {
             journal: &self.journal,
             engine: &self.engine,
-            marker: &teacher.marker,
-            max_hints: match teacher.hint_selection(self.options.method) {
-                HintSelection::Longest => 1,
-                HintSelection::Overlap => teacher.max_hints,
-            },
-            max_tokens: context,
-        };
-        let rules = BatchRules {
-            method: self.options.method,
-            hinted: &|sample| prompt_builder.build(sample),
-            estimator_config: self.options.estimator_config(),
-            overlong: self.options.advantage.overlong(),
-            whitens: self.options.whitens_batch(),
-            component,
-            batch: self.options.batch,
-            max_staleness: self.options.max_staleness,
-            max_tokens,
-            vocabulary: config.vocab_size,
-            active: self.current.version,
-            lineage: &lineage,
-            group_cutoff_ms: now_ms.saturating_sub(group_wait),
-        };
-        let baselines = &self.current.baselines;
-        let samples = self.journal.load_queued_samples(&queue.fresh)?;
-        let batch = build_batch(samples, &rules, baselines).map_err(|fault| {
-            TrainingError::Component(format!("the advantage component gave no result: {fault}"))
-        })?;
-        Ok(match batch {
-            Some(batch) => Some(batch.with_stale(queue.stale)),
-            None => Batch::from_stale(queue.stale, baselines),
-        })
-    }
-
-    /// Updates the weights, writes the checkpoint and verifies it. `Err` means that no step can be recorded now.
-    fn compute_step(
-        &self,
-        batch: &Batch,
-        adapters: &[AdapterRow],
-        metrics: &mut Metrics,
-        started: Instant,
-    ) -> Result<StepResult, TrainingError> {
-        let (updated, version, digest) = match self.compute_update(batch, adapters, metrics)? {
-            Attempt::Finished(computed) => return Ok(computed),
-            Attempt::Updated {
-                updated,
-                version,
-                digest,
-            } => (*updated, version, digest),
-        };
-        let base = self.engine.model().digest();
-        let writing = Instant::now();
-        tracing::debug!(version, "update computed");
-        let pending = self.checkpoints.write(
-            version,
-            &format!("sha256:{base}"),
-            (&updated.weights, self.engine.files()),
-            &updated.optimizer_state,
-        )?;
-        tracing::debug!(version, "checkpoint written");
-        metrics.write_seconds = Some(writing.elapsed().as_secs_f64());
-        self.verify_and_commit(pending, updated, version, digest, batch, metrics, started)
-    }
-
-    /// Updates a copy of the current weights. `Err` means that no step can be recorded now.
-    fn compute_update(
-        &self,
-        batch: &Batch,
-        adapters: &[AdapterRow],
-        metrics: &mut Metrics,
-    ) -> Result<Attempt, TrainingError> {
-        let no_signal = |why: String| Ok(Attempt::Finished(StepResult::NoSignal(why)));
-        let failed = |why: String| Ok(Attempt::Finished(StepResult::Failed(why)));
-        if batch.chosen.is_empty() {
-            return no_signal(format!(
-                "none of the {} samples has a training signal",
-                batch.dropped.len()
-            ));
-        }
-        let version = next_adapter_version(adapters);
-        let component = self.step_components.loss(version);
-        let from = self.options.teacher.from;
-        let ema = (from == TeacherSource::Ema)
-            .then(|| ema_weights(&self.current.weights, &self.current.optimizer_state));
-        let task = UpdateTask {
-            model: self.engine.model(),
-            weights: &self.current.weights,
-            optimizer_state: &self.current.optimizer_state,
-            teacher: match from {
-                TeacherSource::Reference | TeacherSource::Endpoint => None,
-                TeacherSource::Policy => Some(&self.current.weights),
-                TeacherSource::Ema => ema.as_ref(),
-            },
-            remote_teacher: self.teacher.as_deref(),
-            chosen: &batch.chosen,
-            active: self.current.version,
+            checkpoints: &self.checkpoints,
             options: &self.options,
-            component,
-            seed: self.options.seed ^ version.rotate_left(32),
+            components: &self.step_components,
+            current: &self.current,
+            teacher: self.teacher.as_deref(),
             stop: &self.stop,
-        };
-        let updated = match update(&task) {
-            Ok(updated) => updated,
-            Err(UpdateError::Stopped) => return Err(TrainingError::Stopped),
-            // The samples are not at fault: they stay queued until the component works.
-            Err(error @ UpdateError::Component(_)) => {
-                return Err(TrainingError::Component(error.to_string()));
-            }
-            Err(UpdateError::Teacher(reason)) => return Err(TrainingError::Teacher(reason)),
-            Err(error) => return failed(error.to_string()),
-        };
-        metrics.set_update(&updated.report);
-        if updated.report.updates == 0 {
-            return no_signal("the gradient is zero".to_owned());
         }
-        let change = updated.weights.delta_norm(&self.current.weights);
-        metrics.change_norm = Some(change);
-        if change == 0.0 {
-            return no_signal(
-                "the adapter did not change: the update is below the precision of f32".to_owned(),
-            );
-        }
-        if !change.is_finite() {
-            return failed("the new adapter has values that are not finite".to_owned());
-        }
-        let digest = updated.weights.digest();
-        if digest == self.current.digest {
-            return failed("the new adapter has the same digest as the old one".to_owned());
-        }
-        Ok(Attempt::Updated {
-            updated: Box::new(updated),
-            version,
-            digest,
-        })
     }
 }
 
-/// The exponential moving average of the weights over past versions; `weights` itself before the first update.
-fn ema_weights(weights: &TrainedWeights, optimizer_state: &OptimizerState<f32>) -> TrainedWeights {
-    let mut ema = weights.clone();
-    for ((_, values), average) in ema.tensors_mut().into_iter().zip(&optimizer_state.ema) {
-        values.copy_from_slice(average);
-    }
-    ema
-}
-
-/// The version number of the next adapter.
-pub(crate) fn next_adapter_version(adapters: &[AdapterRow]) -> u64 {
-    adapters.iter().map(|row| row.version).max().unwrap_or(0) + 1
+/// Logs what the next steps do. Some of it depends on the size of the model.
+fn log_options(options: &TrainingOptions) {
+    tracing::info!(
+        method = ?options.method,
+        learning_rate = options.optimizer.learning_rate,
+        batch_size = options.batch_size,
+        epochs = options.num_epochs,
+        pairs = ?options.pairs.loss,
+        rehearsal = options.rehearsal.enabled,
+        "training is on"
+    );
 }

@@ -3,18 +3,21 @@
 
 use std::sync::Arc;
 
+use clawhost_engine::Engine;
 use clawhost_journal::{AdapterRow, Journal};
-use clawhost_policy::{Adapter, Engine, TrainedWeights};
+use clawhost_model::{Adapter, TrainedWeights};
 use serde_json::Value;
 
 use crate::advantage::Baselines;
 use crate::checkpoint::Checkpoints;
 use crate::error::TrainingError;
 use crate::optimizer::OptimizerState;
-use crate::options::{TrainableParameters, TrainingOptions};
+use clawhost_config::{TrainableParameters, TrainingOptions};
 
 /// Key of the reward baselines in the journal's `meta` table.
 pub(crate) const BASELINES_KEY: &str = "training.baselines";
+/// Key of the running mean of the signal in the journal's `meta` table.
+pub(crate) const SIGNAL_KEY: &str = "training.signal";
 
 /// The state that the next step starts from.
 #[derive(Clone)]
@@ -23,7 +26,7 @@ pub(crate) struct TrainerState {
     /// Digest of the adapter; empty for the base model.
     pub(crate) digest: String,
     pub(crate) weights: TrainedWeights,
-    pub(crate) optimizer_state: OptimizerState<f32>,
+    pub(crate) optimizer_state: OptimizerState,
     pub(crate) baselines: Baselines,
 }
 
@@ -36,10 +39,14 @@ pub(crate) fn load_trainer_state(
     row: Option<&AdapterRow>,
     adapters: &[AdapterRow],
 ) -> Result<TrainerState, TrainingError> {
-    let empty = Baselines::new(options.baseline_rate, options.baseline_start);
+    let empty = Baselines::new(options.baseline_rate, options.initial_baseline);
     let baselines = match journal.meta(BASELINES_KEY)? {
         Some(text) => empty.with_json(&text)?,
         None => empty,
+    };
+    let baselines = match journal.meta(SIGNAL_KEY)? {
+        Some(text) => baselines.with_signal_text(&text)?,
+        None => baselines,
     };
     let Some(row) = row else {
         // Start from the operator's adapter if there is one; otherwise from a new adapter or from the base weights,
@@ -57,7 +64,7 @@ pub(crate) fn load_trainer_state(
         return Ok(TrainerState {
             version: 0,
             digest: String::new(),
-            optimizer_state: zero_optimizer_state(&weights),
+            optimizer_state: OptimizerState::for_weights(&weights),
             weights,
             baselines,
         });
@@ -71,7 +78,7 @@ pub(crate) fn load_trainer_state(
             version = row.version,
             "the optimizer state of this version is no longer stored; starting with a zero state"
         );
-        zero_optimizer_state(&weights)
+        OptimizerState::for_weights(&weights)
     });
     Ok(TrainerState {
         version: row.version,
@@ -90,13 +97,15 @@ pub(crate) fn load_recorded_version(
     checkpoints: &Checkpoints,
     options: &TrainingOptions,
     newest: bool,
-) -> Result<(TrainedWeights, Option<OptimizerState<f32>>), TrainingError> {
+) -> Result<(TrainedWeights, Option<OptimizerState>), TrainingError> {
     let model = engine.model();
-    let recorded = row
-        .provenance
-        .get("base_digest")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
+    let recorded = row.provenance.get("base_digest").and_then(Value::as_str);
+    let Some(recorded) = recorded.filter(|digest| !digest.is_empty()) else {
+        return Err(TrainingError::CorruptCheckpoint {
+            path: checkpoints.path(row),
+            reason: "its record names no base model".to_owned(),
+        });
+    };
     if recorded != model.digest() {
         return Err(TrainingError::BaseModelMismatch {
             version: row.version,
@@ -122,10 +131,6 @@ fn init_weights(engine: &Engine, options: &TrainingOptions) -> TrainedWeights {
     }
 }
 
-pub(crate) fn zero_optimizer_state(weights: &TrainedWeights) -> OptimizerState<f32> {
-    OptimizerState::zeros(weights.tensors().iter().map(|(_, v)| v.len()))
-}
-
 /// Rejects weights of another kind than `training.parameters`: training cannot continue a LoRA adapter as full weights or
 /// the other way round. With training disabled, either kind can be served.
 fn check_parameters(
@@ -133,10 +138,7 @@ fn check_parameters(
     weights: &TrainedWeights,
     what: impl FnOnce() -> String,
 ) -> Result<(), TrainingError> {
-    let (found, configured) = (
-        TrainableParameters::from_weights(weights),
-        options.parameters,
-    );
+    let (found, configured) = (parameters_of(weights), options.parameters);
     if found == configured || !options.enabled {
         return Ok(());
     }
@@ -145,4 +147,12 @@ fn check_parameters(
         found,
         configured,
     })
+}
+
+/// The kind of these weights.
+fn parameters_of(weights: &TrainedWeights) -> TrainableParameters {
+    match weights {
+        TrainedWeights::Lora(_) => TrainableParameters::Lora,
+        TrainedWeights::Full(_) => TrainableParameters::Full,
+    }
 }

@@ -1,26 +1,30 @@
-//! The training loop: waits until a batch is full or its oldest sample has waited long enough, runs a step on a dedicated
-//! thread, and continues whatever the step's outcome.
+//! The training loop: waits until a batch is full or its oldest sample has waited long enough, runs a step, and continues
+//! whatever the step's outcome.
 //!
-//! A journal notification wakes the loop; whether a step is due depends only on the journal's content.
+//! One dedicated thread does all of the work, because it blocks and keeps its low priority. A journal notification wakes it;
+//! whether a step is due depends only on the journal's content. A panic while a step is computed fails that step, which is
+//! recorded with the panic as its reason. After any other panic the samples stay queued, and the thread tries again later.
 
-use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
+use std::time::{Duration, Instant};
 
+use clawhost_engine::{BackgroundWork, Engine};
 use clawhost_journal::{Journal, JournalError, StepOutcome, now_ms};
-use clawhost_policy::{BackgroundWork, Engine};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
 use crate::component::Components;
 use crate::distillation::RemoteTeacher;
 use crate::error::TrainingError;
-use crate::options::TrainingOptions;
 use crate::publisher::AdapterPublisher;
 use crate::state::{TrainingSnapshot, TrainingState};
+use crate::step::panic_message;
 use crate::trainer::{Due, RecordedStep, Trainer};
+use clawhost_config::TrainingOptions;
 
 /// First delay after a step that could not be recorded; doubles up to [`MAX_RETRY_DELAY`].
 const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -64,7 +68,7 @@ impl TrainingLoop {
         Ok(Self { trainer, state })
     }
 
-    /// Sets the teacher that scores replies when `training.teacher.from` is `endpoint`.
+    /// Sets the teacher that scores replies when `training.teacher.source` is `endpoint`.
     #[must_use]
     pub fn with_teacher(mut self, teacher: Option<Arc<dyn RemoteTeacher>>) -> Self {
         self.trainer.teacher = teacher;
@@ -86,144 +90,184 @@ impl TrainingLoop {
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         let Self { trainer, state } = self;
         let mut changes = trainer.journal().watch();
-        let mut slot = Some(trainer);
-        let mut retry_delay = MIN_RETRY_DELAY;
-        while let Some(trainer) = slot.take() {
-            if *stop.borrow() {
-                break;
+        let aborted = trainer.stop.clone();
+        let options = &trainer.options;
+        let background = BackgroundWork::new(&trainer.engine, options.nice, options.busy_share);
+        // One notification is enough: the worker reads everything from the journal.
+        let (wake, woken) = sync_channel(1);
+        let (ended, mut end) = oneshot::channel::<()>();
+        let work = {
+            let (background, runtime, state) =
+                (background.clone(), Handle::current(), state.clone());
+            move || {
+                // Dropped when the thread ends, however it ends.
+                let _ended = ended;
+                // Steps call components, which need the runtime.
+                let _context = runtime.enter();
+                let worker = Worker {
+                    trainer,
+                    state,
+                    background,
+                    woken,
+                };
+                worker.run();
             }
-            changes.mark_unchanged();
-            let attempt = match trainer.due(now_ms()) {
-                Ok(Due::Now) => {
-                    state.update(|s| s.running = true);
-                    let (back, result) = step(trainer, &mut stop).await;
-                    state.update(|s| s.running = false);
-                    match back {
-                        Some(trainer) => slot = Some(trainer),
-                        None => {
-                            let error = result.err().map(|e| e.to_string());
-                            tracing::error!(?error, "training stopped");
-                            state.update(|s| s.last_error = error);
-                            break;
-                        }
+        };
+        let named = std::thread::Builder::new().name("clawhost-training".to_owned());
+        if let Err(error) = named.spawn(work) {
+            tracing::error!(%error, "the training thread cannot be started; training is off");
+            state.update(|s| s.last_error = Some(TrainingError::Thread(error).to_string()));
+            return;
+        }
+        loop {
+            tokio::select! {
+                biased;
+                () = wait_for_stop(&mut stop) => break,
+                _ = &mut end => return,
+                changed = changes.changed() => match changed {
+                    Ok(()) => {
+                        // A full channel means that the worker has not read the last notification yet.
+                        let _ = wake.try_send(());
                     }
-                    result
-                }
-                Ok(due) => {
-                    slot = Some(trainer);
-                    Ok(Attempt::Wait(match due {
-                        Due::In(time) => Some(time),
-                        Due::Now | Due::Later => None,
-                    }))
-                }
-                Err(error) => {
-                    slot = Some(trainer);
-                    Err(error)
+                    Err(_) => break,
+                },
+            }
+        }
+        aborted.store(true, Ordering::Relaxed);
+        background.stop_yielding();
+        drop(wake);
+        // The sender is never used, only dropped.
+        let _ = end.await;
+    }
+}
+
+/// The thread of the training loop.
+struct Worker {
+    trainer: Trainer,
+    state: TrainingState,
+    background: BackgroundWork,
+    /// Notifications of the journal; closed to end the loop.
+    woken: Receiver<()>,
+}
+
+/// What the loop does next.
+enum Next {
+    /// Check at once whether another step is due.
+    Check,
+    /// Wait for a notification, or for this time.
+    Wait(Option<Duration>),
+}
+
+impl Worker {
+    fn run(mut self) {
+        let mut retry_delay = MIN_RETRY_DELAY;
+        loop {
+            // Notifications that are already there are answered by the check that follows.
+            let closed = loop {
+                match self.woken.try_recv() {
+                    Ok(()) => {}
+                    Err(empty) => break empty == TryRecvError::Disconnected,
                 }
             };
-            if let Some(trainer) = &slot {
-                update_state(trainer, &state);
+            if closed || self.trainer.stop.load(Ordering::Relaxed) {
+                return;
             }
-            let wait = match attempt {
-                Ok(Attempt::Recorded(recorded)) => {
+            let checked = catch_unwind(AssertUnwindSafe(|| self.check()));
+            let checked = checked.unwrap_or_else(|panic| {
+                self.trainer.reload_before_next_step();
+                self.state.update(|s| s.running = false);
+                let reason = panic_message(panic.as_ref());
+                Err(TrainingError::Panic(reason.to_owned()))
+            });
+            let next = match checked {
+                Ok(next) => {
                     retry_delay = MIN_RETRY_DELAY;
-                    if let Some(Ok(count)) = slot.as_ref().map(|t| t.journal().stale_count()) {
-                        state.set_stale(count);
-                    }
-                    log_step(&recorded, &state);
-                    continue;
+                    next
                 }
-                Ok(Attempt::Wait(wait)) => wait,
-                Err(TrainingError::Stopped) => break,
+                Err(TrainingError::Stopped) => return,
                 // A sample was judged again or deleted during the step, so the step was not recorded: repeat it with the
                 // samples that are queued now.
                 Err(TrainingError::Journal(error @ JournalError::SampleNotQueued { .. })) => {
                     tracing::info!(%error, "repeating the training step");
-                    continue;
+                    Next::Check
                 }
                 Err(error) => {
                     tracing::error!(%error, "the training step was not recorded; retrying");
-                    state.update(|s| s.last_error = Some(error.to_string()));
-                    let wait = retry_delay;
-                    retry_delay = (retry_delay * 2).min(MAX_RETRY_DELAY);
-                    // New samples do not fix such an error, so the journal's notifications are ignored here.
-                    tokio::select! {
-                        _ = wait_for_stop(&mut stop) => break,
-                        () = tokio::time::sleep(wait) => continue,
+                    self.state
+                        .update(|s| s.last_error = Some(error.to_string()));
+                    // New samples do not fix such an error, so notifications are ignored.
+                    if !self.sleep(retry_delay) {
+                        return;
                     }
+                    retry_delay = (retry_delay * 2).min(MAX_RETRY_DELAY);
+                    Next::Check
                 }
             };
-            tokio::select! {
-                _ = wait_for_stop(&mut stop) => break,
-                changed = changes.changed() => if changed.is_err() { break },
-                () = sleep_or_forever(wait) => {}
+            let woken = match next {
+                Next::Check => Ok(()),
+                Next::Wait(None) => self
+                    .woken
+                    .recv()
+                    .map_err(|_| RecvTimeoutError::Disconnected),
+                Next::Wait(Some(time)) => self.woken.recv_timeout(time),
+            };
+            if woken == Err(RecvTimeoutError::Disconnected) {
+                return;
             }
         }
     }
-}
 
-/// Result of one iteration of the loop.
-enum Attempt {
-    Recorded(RecordedStep),
-    Wait(Option<Duration>),
-}
-
-/// Runs a step on a dedicated thread and aborts it when `stop` becomes true. Returns the trainer unless the thread
-/// panicked.
-async fn step(
-    trainer: Trainer,
-    stop: &mut watch::Receiver<bool>,
-) -> (Option<Trainer>, Result<Attempt, TrainingError>) {
-    let flag = trainer.stop.clone();
-    let options = &trainer.options;
-    let background = BackgroundWork::new(&trainer.engine, options.nice, options.busy_share);
-    let (sender, mut receiver) = oneshot::channel();
-    let work = {
-        let (background, runtime) = (background.clone(), Handle::current());
-        let mut trainer = trainer;
-        move || {
-            // The step calls components, which need the runtime.
-            let _context = runtime.enter();
-            let result = background.run(|| trainer.step(now_ms()));
-            // The receiver is dropped only when the runtime shuts down.
-            let _closed = sender.send((trainer, result));
+    /// Runs a step if one is due.
+    fn check(&mut self) -> Result<Next, TrainingError> {
+        let (next, recorded) = match self.trainer.due(now_ms())? {
+            Due::Now => {
+                self.state.update(|s| s.running = true);
+                let result = self.background.run(|| self.trainer.step(now_ms()));
+                self.state.update(|s| s.running = false);
+                match result? {
+                    Some(recorded) => (Next::Check, Some(recorded)),
+                    // Every queued sample belongs to a group that may still grow: check again after the group wait.
+                    None => (Next::Wait(Some(self.trainer.group_wait())), None),
+                }
+            }
+            Due::In(time) => (Next::Wait(Some(time)), None),
+            Due::Later => (Next::Wait(None), None),
+        };
+        let updated = self.update_status(recorded.is_some());
+        if let Some(recorded) = recorded {
+            report_step(&recorded, &self.state);
         }
-    };
-    // Not a thread of the runtime's pool, because it keeps its low priority.
-    let named = std::thread::Builder::new().name("clawhost-training".to_owned());
-    let thread = match named.spawn(work) {
-        Ok(thread) => thread,
-        Err(error) => return (None, Err(TrainingError::Thread(error.to_string()))),
-    };
-    let received = tokio::select! {
-        received = &mut receiver => received,
-        () = wait_for_stop(stop) => {
-            flag.store(true, Ordering::Relaxed);
-            background.stop_yielding();
-            receiver.await
-        }
-    };
-    let joined = received.map_err(|_| match thread.join() {
-        Ok(()) => "it ended without a result".to_owned(),
-        Err(panic) => panic_message(panic.as_ref()).to_owned(),
-    });
-    match joined {
-        Ok((trainer, Ok(Some(recorded)))) => (Some(trainer), Ok(Attempt::Recorded(recorded))),
-        // Every queued sample belongs to a group that may still grow: check again after the group wait.
-        Ok((trainer, Ok(None))) => {
-            let wait = trainer.group_wait();
-            (Some(trainer), Ok(Attempt::Wait(Some(wait))))
-        }
-        Ok((trainer, Err(error))) => (Some(trainer), Err(error)),
-        Err(reason) => (None, Err(TrainingError::Thread(reason))),
+        updated.map(|()| next)
     }
-}
 
-/// The message of a panic.
-fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message")
+    fn update_status(&self, stepped: bool) -> Result<(), TrainingError> {
+        let trainer = &self.trainer;
+        let queued = trainer.journal().queued_count()?;
+        let waits = trainer.publisher.wait_reason()?;
+        self.state.update(|s| {
+            s.queued = queued;
+            s.waits = waits;
+            s.version = trainer.version();
+            trainer.digest().clone_into(&mut s.digest);
+        });
+        if stepped {
+            self.state.set_stale(trainer.journal().stale_count()?);
+        }
+        Ok(())
+    }
+
+    /// Waits for this time; returns false if the loop must end.
+    fn sleep(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.woken.recv_timeout(left) {
+                Ok(()) => {}
+                Err(RecvTimeoutError::Timeout) => return true,
+                Err(RecvTimeoutError::Disconnected) => return false,
+            }
+        }
+    }
 }
 
 /// Completes when `stop` becomes true or its sender is dropped.
@@ -232,27 +276,7 @@ async fn wait_for_stop(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-async fn sleep_or_forever(time: Option<Duration>) {
-    match time {
-        Some(time) => tokio::time::sleep(time).await,
-        None => std::future::pending().await,
-    }
-}
-
-fn update_state(trainer: &Trainer, state: &TrainingState) {
-    let queued = trainer.journal().queued_count();
-    let waits = trainer.publisher.wait_reason().unwrap_or_default();
-    state.update(|s| {
-        s.waits = waits;
-        if let Ok(queued) = queued {
-            s.queued = queued;
-        }
-        s.version = trainer.version();
-        trainer.digest().clone_into(&mut s.digest);
-    });
-}
-
-fn log_step(recorded: &RecordedStep, state: &TrainingState) {
+fn report_step(recorded: &RecordedStep, state: &TrainingState) {
     tracing::info!(step = %recorded.id, outcome = %recorded.outcome, reason = recorded.reason.as_deref().unwrap_or(""), "training step");
     state.update(|s| {
         s.steps += 1;

@@ -1,78 +1,37 @@
 //! The numeric part of a step: from a batch to updated parameters, of an adapter or of the full model.
 //!
-//! Forward passes, losses on log-probs, hand-written backward pass, AdamW. Samples are packed into micro-batches of at most
-//! `training.pass_tokens` tokens; gradients accumulate over the micro-batches of one optimizer update. This module reads
-//! no queue, writes no file and publishes nothing.
+//! Losses on the log-probs of a forward pass; the backend's training session differentiates and updates. Samples are packed
+//! into micro-batches of at most `training.micro_batch_tokens` tokens; gradients accumulate over the micro-batches of one
+//! optimizer update. This module reads no queue, writes no file and publishes nothing.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use clawhost_plugins::Fault;
-use clawhost_policy::{
-    ForwardError, Gradients, LossGradients, Model, Sequence, SequenceScores, TrainedWeights,
-};
+use clawhost_engine::{AdamW, LossGradients, OptimizerStep, SequenceScores, TrainSession};
+use clawhost_model::TrainedWeights;
 
-use crate::batch::BatchSample;
-use crate::component::{LossComponent, LossInput, StepComponent};
+use crate::auxiliary::AuxiliaryLosses;
+use crate::component::LossInput;
 use crate::distillation::{
-    RemoteTeacher, ScoringPlan, TopKLoss, TopKTokens, TrainingTarget, build_training_targets,
+    ScoringPlan, TopKLoss, TopKTokens, TrainingTarget, build_training_targets,
 };
 use crate::forced_tokens::{scatter_trained, select_trained};
-use crate::loss::{KlEstimator, LossError, SequenceInputs, SequenceLoss};
-use crate::optimizer::{OptimizerState, Parameter, ShapeError, clip_factor, global_norm};
-use crate::options::{TeacherSource, TrainingOptions};
+use crate::loss::{SequenceCoefficients, SequenceInputs, SequenceLoss};
+use crate::optimizer::{LrSchedule, OptimizerState, clip_factor, update_ema};
+use crate::options::{importance_sampling, objective};
 use crate::packing::{ModelInput, epoch_order, sequences, split_evenly, split_micro_batches};
 use crate::report::{SampleLossStats, SampleReport, Totals, UpdateReport};
 use crate::reward_shaping::batch_token_advantages;
-
-/// Inputs of an update.
-pub(crate) struct UpdateTask<'a> {
-    pub(crate) model: &'a Model,
-    pub(crate) weights: &'a TrainedWeights,
-    pub(crate) optimizer_state: &'a OptimizerState<f32>,
-    /// The local teacher's weights; none = the base model.
-    pub(crate) teacher: Option<&'a TrainedWeights>,
-    /// The teacher at an endpoint, if configured.
-    pub(crate) remote_teacher: Option<&'a dyn RemoteTeacher>,
-    pub(crate) chosen: &'a [BatchSample],
-    /// Version of the adapter that the update starts from.
-    pub(crate) active: u64,
-    pub(crate) options: &'a TrainingOptions,
-    /// Replaces the native loss.
-    pub(crate) component: Option<StepComponent<'a, LossComponent>>,
-    /// Seed of the sample order when there are several minibatches.
-    pub(crate) seed: u64,
-    /// Set when the server shuts down.
-    pub(crate) stop: &'a AtomicBool,
-}
+use crate::update_task::{UpdateError, UpdateTask};
+use clawhost_config::TeacherSource;
 
 /// Result of an update.
 #[derive(Debug)]
 pub(crate) struct UpdateOutput {
     pub(crate) weights: TrainedWeights,
-    pub(crate) optimizer_state: OptimizerState<f32>,
+    pub(crate) optimizer_state: OptimizerState,
     /// Reply log-probs of each sample before the update.
     pub(crate) before: Vec<Vec<f32>>,
     pub(crate) report: UpdateReport,
-}
-
-/// Why an update failed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum UpdateError {
-    #[error("stopped")]
-    Stopped,
-    #[error("{what} is not finite")]
-    NotFinite { what: &'static str },
-    #[error("the loss component gave no result: {0}")]
-    Component(#[from] Fault),
-    #[error("the teacher is unavailable: {0}")]
-    Teacher(String),
-    #[error(transparent)]
-    Forward(#[from] ForwardError),
-    #[error(transparent)]
-    Loss(#[from] LossError),
-    #[error(transparent)]
-    Shape(#[from] ShapeError),
 }
 
 /// Runs all optimizer updates of one step.
@@ -83,7 +42,7 @@ pub(crate) fn update(task: &UpdateTask<'_>) -> Result<UpdateOutput, UpdateError>
     let reference_seconds = started.elapsed().as_secs_f64();
 
     let started = Instant::now();
-    let minibatches = task.options.minibatches.min(inputs.len()).max(1);
+    let minibatches = task.options.num_minibatches.min(inputs.len()).max(1);
     // With several updates per epoch the old log-probs must be computed before the first one; a teacher is compared with
     // them as well. With a single update the forward pass of the update provides them.
     let needs = task
@@ -106,6 +65,8 @@ pub(crate) fn update(task: &UpdateTask<'_>) -> Result<UpdateOutput, UpdateError>
     let have_old_logprobs = !before.is_empty();
     let mut before = logprobs(before);
     before.resize(inputs.len(), Vec::new());
+    let updates = task.options.num_epochs * minibatches;
+    let auxiliary = AuxiliaryLosses::new(task, updates)?;
     let teacher_seconds = started.elapsed().as_secs_f64();
 
     let started = Instant::now();
@@ -114,9 +75,13 @@ pub(crate) fn update(task: &UpdateTask<'_>) -> Result<UpdateOutput, UpdateError>
         inputs: &inputs,
         targets: &targets,
         reference: &reference,
-        weights: task.weights.clone(),
-        optimizer_state: task.optimizer_state.clone(),
-        gradients: task.weights.gradients(),
+        session: task.backend.train(
+            task.weights,
+            Some(task.optimizer_state.adamw.clone()),
+            task.options.into(),
+        )?,
+        auxiliary,
+        minibatches: 0,
         loss_stats: vec![SampleLossStats::default(); inputs.len()],
         report: UpdateReport {
             reference_seconds,
@@ -124,33 +89,30 @@ pub(crate) fn update(task: &UpdateTask<'_>) -> Result<UpdateOutput, UpdateError>
             ..UpdateReport::default()
         },
     };
-    for epoch in 0..task.options.epochs {
+    for epoch in 0..task.options.num_epochs {
         let order = epoch_order(inputs.len(), minibatches, task.seed, epoch);
         let mut totals = Totals::default();
+        let mut done = 0;
         for part in split_evenly(inputs.len(), minibatches) {
-            let members = order.get(part).unwrap_or_default();
+            done += 1;
             run.train_minibatch(
-                members,
+                &order[part],
                 epoch == 0 && !have_old_logprobs,
                 &mut before,
                 &mut totals,
             )?;
+            if run.report.stopped_at_kl.is_some() {
+                break;
+            }
         }
-        run.report.record_epoch(&totals, epoch, minibatches);
-    }
-    if task.options.teacher.from == TeacherSource::Ema && run.report.updates > 0 {
-        if run.optimizer_state.ema.is_empty() {
-            // The moving average starts at the weights before the first step.
-            let start = task.weights.tensors();
-            run.optimizer_state
-                .update_ema(start.into_iter().map(|(_, v)| v), 1.0);
+        run.report.record_epoch(&totals, epoch, done);
+        run.auxiliary.end_epoch();
+        if run.report.stopped_at_kl.is_some() {
+            break;
         }
-        let updated = run.weights.tensors();
-        let rate = task.options.teacher.ema_rate;
-        run.optimizer_state
-            .update_ema(updated.into_iter().map(|(_, v)| v), rate);
     }
-    let (mut report, loss_stats) = (run.report, run.loss_stats);
+    let (mut session, mut report, loss_stats) = (run.session, run.report, run.loss_stats);
+    report.auxiliary = run.auxiliary.finish(task, &mut *session)?;
     for (chosen, recomputed) in task.chosen.iter().zip(&before) {
         let sample = &chosen.sample;
         report.mismatch.add(recomputed, &sample.full_logprobs);
@@ -163,15 +125,27 @@ pub(crate) fn update(task: &UpdateTask<'_>) -> Result<UpdateOutput, UpdateError>
     report.forced_tokens = task.chosen.iter().map(|c| c.sample.forced.len()).sum();
     report.all_tokens = inputs.iter().map(|input| input.tokens.len()).sum();
     report.update_seconds = started.elapsed().as_secs_f64();
-    let after = if task.options.measure_moved && report.updates > 0 {
-        logprobs(task.score(Some(&run.weights), &inputs, None)?)
+    let after = if report.updates > 0 {
+        logprobs(task.score_session(&mut *session, &inputs, None)?)
     } else {
         Vec::new()
     };
+    let (weights, adamw) = session.finish()?;
+    let mut ema = task.optimizer_state.ema.clone();
+    if task.options.teacher.source == TeacherSource::Ema && report.updates > 0 {
+        if ema.is_empty() {
+            // The moving average starts at the weights before the first step.
+            let start = task.weights.tensors();
+            update_ema(&mut ema, start.into_iter().map(|(_, v)| v), 1.0);
+        }
+        let updated = weights.tensors();
+        let rate = task.options.teacher.ema_rate;
+        update_ema(&mut ema, updated.into_iter().map(|(_, v)| v), rate);
+    }
     report.samples = sample_reports(task, &targets, loss_stats, &before, &after);
     Ok(UpdateOutput {
-        weights: run.weights,
-        optimizer_state: run.optimizer_state,
+        weights,
+        optimizer_state: OptimizerState { adamw, ema },
         before,
         report,
     })
@@ -181,53 +155,24 @@ fn logprobs(scored: Vec<SequenceScores>) -> Vec<Vec<f32>> {
     scored.into_iter().map(|scored| scored.logprobs).collect()
 }
 
-impl UpdateTask<'_> {
-    pub(crate) fn check_stop(&self) -> Result<(), UpdateError> {
-        if self.stop.load(Ordering::Relaxed) {
-            Err(UpdateError::Stopped)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Scores inputs under `weights` (none = the base model); with `top`, also returns the `top` most likely tokens of each
-    /// position.
-    pub(crate) fn score(
-        &self,
-        weights: Option<&TrainedWeights>,
-        inputs: &[ModelInput],
-        top: Option<usize>,
-    ) -> Result<Vec<SequenceScores>, UpdateError> {
-        let members: Vec<usize> = (0..inputs.len()).collect();
-        let mut scored = Vec::with_capacity(inputs.len());
-        for micro_batch in split_micro_batches(&members, inputs, self.options.pass_tokens) {
-            self.check_stop()?;
-            let sequences: Vec<Sequence<'_>> = sequences(&micro_batch, inputs, top);
-            scored.extend(match weights {
-                Some(weights) => weights.score(self.model, &sequences)?,
-                None => self.model.score(None, &sequences)?,
-            });
-        }
-        Ok(scored)
-    }
-}
-
 /// The state of an update in progress.
 struct UpdateRun<'a> {
     task: &'a UpdateTask<'a>,
     inputs: &'a [ModelInput],
     targets: &'a [TrainingTarget],
     reference: &'a [Vec<f32>],
-    weights: TrainedWeights,
-    optimizer_state: OptimizerState<f32>,
-    gradients: Gradients,
+    session: Box<dyn TrainSession>,
+    auxiliary: AuxiliaryLosses,
+    /// Minibatches so far.
+    minibatches: usize,
     /// Loss statistics of each sample in its last epoch.
     loss_stats: Vec<SampleLossStats>,
     report: UpdateReport,
 }
 
 impl UpdateRun<'_> {
-    /// Forward and backward over the micro-batches of a minibatch, then one optimizer update.
+    /// Forward and backward over the micro-batches of a minibatch and the auxiliary losses, then one optimizer update, unless
+    /// the policy is further than `training.target_kl` from that before the step.
     fn train_minibatch(
         &mut self,
         members: &[usize],
@@ -236,29 +181,26 @@ impl UpdateRun<'_> {
         totals: &mut Totals,
     ) -> Result<(), UpdateError> {
         let options = self.task.options;
-        let lengths: Vec<usize> = members
-            .iter()
-            .filter_map(|&i| self.targets.get(i))
-            .map(TrainingTarget::tokens)
-            .collect();
+        let lengths: Vec<usize> = members.iter().map(|&i| self.targets[i].tokens()).collect();
         let coefficients = options.loss.aggregation.coefficients(&lengths);
-        self.gradients.clear();
+        self.session.zero_gradients()?;
+        let number = self.minibatches;
+        self.minibatches += 1;
+        let before_minibatch = totals.divergence();
         let mut done = 0;
-        for micro_batch in split_micro_batches(members, self.inputs, options.pass_tokens) {
+        for micro_batch in split_micro_batches(members, self.inputs, options.micro_batch_tokens) {
             self.task.check_stop()?;
             let sequences = sequences(&micro_batch, self.inputs, None);
-            let forward = self.weights.forward_train(self.task.model, &sequences)?;
+            let scored = self.session.forward(&sequences)?;
             if keep_before {
-                for (&member, scored) in micro_batch.iter().zip(forward.scores()) {
-                    if let Some(slot) = before.get_mut(member) {
-                        slot.clone_from(&scored.logprobs);
-                    }
+                for (&member, scored) in micro_batch.iter().zip(&scored) {
+                    before[member].clone_from(&scored.logprobs);
                 }
             }
-            let coefficients = coefficients.get(done..).unwrap_or_default();
+            let coefficients = &coefficients[done..];
             let losses = self.losses(
                 &micro_batch,
-                forward.scores(),
+                &scored,
                 before,
                 coefficients,
                 &lengths,
@@ -268,7 +210,7 @@ impl UpdateRun<'_> {
             for (((mut loss, &member), scored), coefficient) in losses
                 .into_iter()
                 .zip(&micro_batch)
-                .zip(forward.scores())
+                .zip(&scored)
                 .zip(coefficients)
             {
                 let mut d_candidates = std::mem::take(&mut loss.d_candidates);
@@ -287,9 +229,7 @@ impl UpdateRun<'_> {
                     return Err(UpdateError::NotFinite { what: "the loss" });
                 }
                 totals.add(&loss);
-                if let Some(stats) = self.loss_stats.get_mut(member) {
-                    *stats = SampleLossStats::new(&loss, &d_candidates);
-                }
+                self.loss_stats[member] = SampleLossStats::new(&loss, &d_candidates);
                 partials.push(LossGradients {
                     d_logprob: loss.d_logprob,
                     d_entropy: loss.d_entropy,
@@ -297,9 +237,16 @@ impl UpdateRun<'_> {
                 });
             }
             done += micro_batch.len();
-            forward.backward(&partials, &mut self.gradients)?;
+            self.session.backward(&partials)?;
         }
-        let norm = global_norm(&self.gradients.tensors);
+        let divergence = totals.mean_divergence_since(before_minibatch);
+        if options.target_kl > 0.0 && divergence > options.target_kl {
+            self.report.stopped_at_kl = Some(divergence);
+            return Ok(());
+        }
+        self.auxiliary
+            .accumulate(self.task, &mut *self.session, number)?;
+        let norm = self.session.gradient_norm()?;
         if !norm.is_finite() {
             return Err(UpdateError::NotFinite {
                 what: "the gradient",
@@ -310,23 +257,14 @@ impl UpdateRun<'_> {
             // Without a gradient, weight decay alone would change the parameters.
             return Ok(());
         }
-        let rate = options
-            .optimizer
-            .schedule()
-            .learning_rate(self.optimizer_state.updates + 1);
-        let mut tensors = self.weights.tensors_mut();
-        let mut parameters: Vec<Parameter<'_, f32>> = tensors
-            .iter_mut()
-            .map(|(name, values)| Parameter::from_name(name, values))
-            .collect();
-        options.optimizer.adamw().update(
-            rate,
-            clip_factor(norm, options.optimizer.clip_norm),
-            &mut self.optimizer_state,
-            &mut parameters,
-            &self.gradients.tensors,
-            available_threads(),
-        )?;
+        let number = self.session.updates() + 1;
+        let rate = LrSchedule::from(&options.optimizer).learning_rate(number)
+            * self.task.learning_rate_scale;
+        self.session.step(OptimizerStep {
+            adamw: AdamW::from(&options.optimizer),
+            learning_rate: rate,
+            gradient_scale: clip_factor(norm, options.optimizer.max_grad_norm),
+        })?;
         self.report.updates += 1;
         self.report.learning_rate = rate;
         Ok(())
@@ -334,7 +272,7 @@ impl UpdateRun<'_> {
 
     /// The native top-k loss of a sample with its tokens and mask; none if the sample has none.
     fn topk_loss(&self, member: usize) -> Option<(&TopKLoss, &TopKTokens, &[bool])> {
-        let target = self.targets.get(member)?;
+        let target = &self.targets[member];
         Some((
             target.topk_loss.as_ref()?,
             target.topk_tokens.as_ref()?,
@@ -355,20 +293,16 @@ impl UpdateRun<'_> {
         let members: Vec<LossInput<'_>> = micro_batch
             .iter()
             .zip(scored)
-            .filter_map(|(&member, scored)| {
-                let chosen = self.task.chosen.get(member)?;
-                let recomputed = before.get(member).map_or(&[][..], Vec::as_slice);
-                Some(LossInput {
-                    chosen,
-                    target: self.targets.get(member)?,
-                    scored,
-                    recomputed,
-                    reference: self.reference.get(member).map_or(&[][..], Vec::as_slice),
-                })
+            .map(|(&member, scored)| LossInput {
+                chosen: &self.task.chosen[member],
+                target: &self.targets[member],
+                scored,
+                recomputed: &before[member],
+                reference: &self.reference[member],
             })
             .collect();
         if let Some(step_component) = &self.task.component {
-            let old = self.task.options.loss.ratio;
+            let old = self.task.options.loss.old_logprobs;
             let output = step_component.component.evaluate(
                 &members,
                 old,
@@ -403,16 +337,15 @@ impl UpdateRun<'_> {
         } = *member;
         let options = &self.task.options.loss;
         let recorded = &chosen.sample.full_logprobs;
-        let old = member.old(options.ratio);
+        let old = member.old(options.old_logprobs);
         // Sequence-level importance weights use only the trained tokens.
         let trained = |logprobs: &[f32]| select_trained(logprobs, &target.mask);
-        let weights = options
-            .importance()
+        let weights = importance_sampling(options)
             .filter(|_| !recomputed.is_empty())
             .map(|importance| importance.weights(&trained(recomputed), &trained(recorded)))
             .map(|weights| scatter_trained(weights, &target.mask, 1.0))
             .unwrap_or_default();
-        let loss = options.objective().evaluate(
+        let loss = objective(options).evaluate(
             &SequenceInputs {
                 logprobs: &scored.logprobs,
                 entropies: &scored.entropies,
@@ -442,10 +375,7 @@ fn sample_reports(
         sample: chosen.sample.id,
         turn: chosen.sample.turn,
         reward: chosen.sample.reward,
-        hint: target
-            .hint
-            .and_then(|hint| chosen.hinted.get(hint))
-            .map(|hinted| hinted.hint),
+        hint: target.hint.map(|hint| chosen.hinted[hint].hint),
         advantage: target.advantage(),
         gap: target.gap,
         teacher_silent: target.teacher_error.clone(),
@@ -457,17 +387,4 @@ fn sample_reports(
         logprob_after: after.get(i).map(sum),
     })
     .collect()
-}
-
-/// Number of threads for element-wise work.
-pub(crate) fn available_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// Sum over tokens of the k3 estimate of KL(`then` || `now`), from tokens sampled under `then`.
-pub(crate) fn sum_kl_k3(now: &[f32], then: &[f32]) -> f64 {
-    now.iter()
-        .zip(then)
-        .map(|(&now, &then)| f64::from(KlEstimator::K3.token(then, now).value))
-        .sum()
 }

@@ -1,17 +1,17 @@
 //! Verification of a new version before it is published.
 //!
 //! The weights are read back from the written checkpoint, the same bytes that are served and loaded after a restart, and
-//! scored against the trainer's forward pass on the trained weights. Both sides run the training code;
+//! scored against the trained weights. Both sides are scored as the trainer scores;
 //! [`engine_verification`](crate::engine_verification) runs the serving engine.
 
-use clawhost_policy::{ForwardError, Model, TrainedWeights};
+use clawhost_engine::{Backend, ForwardError};
+use clawhost_model::TrainedWeights;
 use serde::Serialize;
 
-use crate::batch::BatchSample;
+use crate::batch_sample::BatchSample;
 use crate::engine_verification::EngineVerification;
-use crate::loss::LogprobMismatch;
+use crate::loss::{LogprobMismatch, sum_kl_k3};
 use crate::packing::ModelInput;
-use crate::update::sum_kl_k3;
 
 /// Log-prob differences on a few trained samples after the update.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -45,7 +45,7 @@ pub(crate) struct TrainedLogprobs {
 /// holds the log-probs before the update; the sign of `directions` says whether the update raises or lowers a sample.
 /// Also returns the trainer's log-probs.
 pub(crate) fn verify(
-    model: &Model,
+    backend: &dyn Backend,
     trained: &TrainedWeights,
     served: &TrainedWeights,
     chosen: &[BatchSample],
@@ -58,31 +58,35 @@ pub(crate) fn verify(
     let mut down = LogprobChange::default();
     let mut report = VerificationReport::default();
     let mut all = Vec::with_capacity(indices.len());
-    for &index in indices {
-        let (Some(sample), Some(before)) = (chosen.get(index), before.get(index)) else {
-            continue;
-        };
-        let input = ModelInput::from_sample(sample);
-        let sequences = [input.sequence(None)];
-        let pass = trained.forward_train(model, &sequences)?;
-        let scored = served.score(model, &sequences)?;
-        for (trained, served) in pass.scores().iter().zip(&scored) {
-            mismatch.add(&served.logprobs, &trained.logprobs);
-            let direction = directions.get(index).copied().unwrap_or(0.0);
-            for (after, before) in trained.logprobs.iter().zip(before) {
-                let change = f64::from(*after) - f64::from(*before);
-                if direction > 0.0 {
-                    up.add(change);
-                } else if direction < 0.0 {
-                    down.add(change);
-                }
-            }
-            report.drift += sum_kl_k3(&trained.logprobs, before);
-            all.push(TrainedLogprobs {
-                index,
-                logprobs: trained.logprobs.clone(),
+    let scores = |weights: &TrainedWeights| -> Result<Vec<Vec<f32>>, ForwardError> {
+        backend.with_weights(Some(weights), |slot| {
+            let inputs = indices.iter().map(|&index| {
+                // One at a time, so that both sides run the same batch.
+                let input = ModelInput::from_sample(&chosen[index]);
+                let mut scored = backend.score(slot, &[input.sequence(None)])?;
+                Ok(scored.swap_remove(0).logprobs)
             });
+            inputs.collect()
+        })
+    };
+    let (trained, served) = (scores(trained)?, scores(served)?);
+    for ((&index, trained), served) in indices.iter().zip(trained).zip(served) {
+        let before = &before[index];
+        mismatch.add(&served, &trained);
+        let direction = directions[index];
+        for (after, before) in trained.iter().zip(before) {
+            let change = f64::from(*after) - f64::from(*before);
+            if direction > 0.0 {
+                up.add(change);
+            } else if direction < 0.0 {
+                down.add(change);
+            }
         }
+        report.drift += sum_kl_k3(&trained, before);
+        all.push(TrainedLogprobs {
+            index,
+            logprobs: trained,
+        });
         report.samples += 1;
     }
     report.tokens = mismatch.tokens();

@@ -11,15 +11,14 @@
 //! | 15 votes | `host/judging/src/votes.rs` (its parsing cases test another response format than ours) |
 //! | 15 hints | `src/hints.rs` |
 //! | 16 log-probs and entropies | `reference/engine.rs` |
-//! | 17 AdamW | `reference/optimizer.rs` |
-//! | 17 merging | `host/policy/src/lora/merge.rs` |
+//! | 17 AdamW | `reference/optimizer.rs`: f32 by the CPU backend, f64 by the reference of the backend suite |
+//! | 17 merging | `host/cpu/src/merge.rs`, `host/model/src/lora/spec.rs` |
 //!
 //! `every_case_is_checked` fails if a case has no check.
 
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
-    clippy::indexing_slicing,
     reason = "a missing or malformed expected value must fail the test"
 )]
 

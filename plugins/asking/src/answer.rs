@@ -58,9 +58,9 @@ fn named_scores(answer: &str) -> Vec<&str> {
     let lower = answer.to_ascii_lowercase();
     let mut named = Vec::new();
     let mut from = 0;
-    while let Some(at) = lower.get(from..).and_then(|rest| rest.find(WORD)) {
+    while let Some(at) = lower[from..].find(WORD) {
         from += at + WORD.len();
-        let rest = answer.get(from..).unwrap_or("");
+        let rest = &answer[from..];
         let value = rest.trim_start_matches(|c: char| {
             c.is_whitespace() || matches!(c, ':' | '=' | '"' | '\'' | '*' | '`')
         });
@@ -69,7 +69,7 @@ fn named_scores(answer: &str) -> Vec<&str> {
             .char_indices()
             .find(|(at, c)| !(c.is_ascii_digit() || *at == 0 && is_sign(*c)))
             .map_or(value.len(), |(at, _)| at);
-        let digits = value.get(..end).unwrap_or("");
+        let digits = &value[..end];
         if separated && digits.ends_with(|c: char| c.is_ascii_digit()) {
             named.push(digits);
         }

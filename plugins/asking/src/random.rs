@@ -29,14 +29,14 @@ impl Random {
     /// A number below `bound`; 0 for a bound of 0. The bias is below bound / 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
         let wide = u128::from(self.next_number()) * u128::from(bound);
-        u64::try_from(wide >> 64).unwrap_or(0)
+        u64::try_from(wide >> 64).expect("the upper half of 128 bits has 64")
     }
 
     /// A permutation of the numbers below `count`.
     pub fn order(&mut self, count: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..count).collect();
         for last in (1..count).rev() {
-            let other = usize::try_from(self.below(last as u64 + 1)).unwrap_or(0);
+            let other = self.below(last as u64 + 1) as usize;
             order.swap(last, other);
         }
         order

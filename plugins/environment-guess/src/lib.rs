@@ -55,7 +55,7 @@ impl Environment for Guess {
             .filter(|tries| (1..=100).contains(tries))
             .ok_or_else(|| invalid("`tries` is not 1 to 100"))?;
         let drawn = u128::from(mixed(seed)) * u128::from(span + 1);
-        let number = low + i64::try_from(drawn >> 64).unwrap_or(0);
+        let number = low + i64::try_from(drawn >> 64).expect("the span is below 2^32");
         let episode = Guess {
             number,
             low,

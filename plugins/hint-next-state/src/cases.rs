@@ -97,7 +97,6 @@ fn praise_new_tasks_and_small_talk_give_no_hint() {
         "Great. Keep it for later, please.",
         "No, I'd rather finish that one on my own.",
         "It is still wrong, but I'll fix it myself.",
-        "shorter",
         "No.",
         "That's wrong.",
         "> make it shorter, please, and use a table",
@@ -106,6 +105,39 @@ fn praise_new_tasks_and_small_talk_give_no_hint() {
     ] {
         assert_eq!(hint(next), None, "{next}");
     }
+}
+
+#[test]
+fn short_wishes_and_other_languages_give_hints() {
+    for (next, expected) in [
+        ("shorter", "shorter"),
+        ("etwas kürzer bitte", "etwas kürzer bitte"),
+        ("太长了，三句话说完", "太长了，三句话说完"),
+        (
+            "Thanks, but sans jargon s'il te plaît",
+            "sans jargon s'il te plaît",
+        ),
+    ] {
+        assert_eq!(hint(next).as_deref(), Some(expected), "{next}");
+    }
+    for next in ["danke!", "noch einmal", "das ist falsch", "また今度"] {
+        assert_eq!(hint(next), None, "{next}");
+    }
+}
+
+#[test]
+fn an_error_of_a_tool_is_a_hint_only_if_it_names_its_cause() {
+    let found = |text: &str| {
+        let turn = Turn::new(
+            vec![Message::new(Role::User, "show the last 5 commits")],
+            Message::new(Role::Assistant, "`git log --lines 5`"),
+            vec![Message::new(Role::Tool, text)],
+        );
+        extract(&turn, &Settings::given(&[])).unwrap().hint
+    };
+    let hint = found("fatal: unrecognized argument: --lines").unwrap();
+    assert!(hint.text.contains("unrecognized argument"), "{}", hint.text);
+    assert!(found("Killed").is_none() && found("a1b2c3 first").is_none());
 }
 
 #[test]
@@ -133,12 +165,8 @@ fn hint_length_and_placement_follow_the_settings() {
 }
 
 #[test]
-fn a_turn_without_user_message_is_unsupported() {
-    let tools = Turn::new(
-        Vec::new(),
-        Message::new(Role::Assistant, "Hi"),
-        vec![Message::new(Role::Tool, "please rewrite it all")],
-    );
+fn a_turn_that_nothing_follows_is_unsupported() {
+    let tools = Turn::new(Vec::new(), Message::new(Role::Assistant, "Hi"), Vec::new());
     let none = extract(&tools, &Settings::given(&[]));
     assert!(matches!(none, Err(PluginError::Unsupported(_))));
 }

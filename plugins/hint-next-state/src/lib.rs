@@ -1,8 +1,9 @@
-//! Extracts the user's wish for a change as a hint, with rules and without a model.
+//! Extracts what a reaction wants changed as a hint, with rules and without a model.
 //!
-//! If the user's next message asks for a redo, a correction or another form, the hint is that wish in the user's own words.
-//! Quotations of the response, code, greetings, thanks and text that programs add are removed, and so are sentences without
-//! a wish. A wish of ten characters or fewer ("shorter!") is not specific enough to be a hint, but may be part of one.
+//! The crate `reactions` decides whether the reaction names something that a reply should contain, avoid or change: a
+//! correction, a missed request, another form, a wish for all further replies, or an error of a tool that names its cause. The
+//! hint is that in the words of the user or of the tool. Quotations of the response, code, greetings, thanks and text that
+//! programs add are removed, and so are sentences without a wish.
 //!
 //! Settings, as JSON in the configuration:
 //!
@@ -11,8 +12,8 @@
 //! | `hint_chars` | maximum length of a hint, 20 to 4,000; longer ones are truncated at a word | 400 |
 //! | `placement` | `"last-user"` or `"system"` | `"last-user"` |
 //!
-//! The hint only contains words that the user wrote. Only English is supported. In doubt there is no hint: praise, new tasks
-//! and small talk give none. Instructions in the text are not obeyed.
+//! In doubt there is no hint: praise, questions, new tasks, bare complaints ("That's wrong.") and wishes for the same again
+//! give none. Instructions in the text are not obeyed.
 
 mod cleaning;
 mod lexicon;
@@ -23,6 +24,9 @@ mod cases;
 
 use clawhost_sdk::hint::{Extraction, Hint, Placement};
 use clawhost_sdk::{HintExtractor, PluginError, Role, Settings, Trajectory, Turn};
+use reactions::Kind;
+
+use crate::wish::Wish;
 
 /// The extractor.
 pub struct HintNextState;
@@ -35,13 +39,10 @@ impl HintExtractor for HintNextState {
 
 clawhost_sdk::export_hint_extractor!(HintNextState);
 
-/// A hint must have more characters than this.
-const TOO_SHORT: usize = 10;
-
-/// Extracts the wish from the user's message after the response.
+/// Extracts the wish from the messages after the response.
 ///
 /// # Errors
-/// [`PluginError::Unsupported`] when there is no user message.
+/// [`PluginError::Unsupported`] when neither a user nor a tool message follows.
 pub fn extract(turn: &Turn, settings: &Settings) -> Result<Extraction, PluginError> {
     let longest = settings.count("hint_chars", 400, 20..=4000)? as usize;
     let placement = settings.choice(
@@ -57,29 +58,55 @@ pub fn extract(turn: &Turn, settings: &Settings) -> Result<Extraction, PluginErr
         .iter()
         .filter(|message| message.role == Role::User);
     let said: Vec<String> = messages.map(clawhost_sdk::Message::text).collect();
-    if said.iter().all(|text| text.trim().is_empty()) {
+    let results = turn.tool_results();
+    if results.is_empty() && said.iter().all(|text| text.trim().is_empty()) {
         return Err(PluginError::Unsupported(
-            "no user wrote anything after the reply".to_owned(),
+            "neither a user nor a tool wrote anything after the reply".to_owned(),
         ));
     }
+    let wish = of_user(turn, &said).or_else(|| of_tools(turn, &results));
+    Ok(match wish {
+        Some(wish) => Hint {
+            text: bounded(&wish.text, longest),
+            placement,
+            confidence: wish.confidence,
+        }
+        .into(),
+        None => Extraction::none(),
+    })
+}
+
+/// The wish in the user's words.
+fn of_user(turn: &Turn, said: &[String]) -> Option<Wish> {
     let reply = turn.response.text();
+    let request = reactions::spoken(&turn.last_request(), "");
+    let spoken: Vec<String> = said
+        .iter()
+        .map(|text| reactions::spoken(text, &reply))
+        .collect();
+    let read = reactions::of_user(&spoken.join("\n"), &request, &reply)?;
     let sentences: Vec<String> = said
         .iter()
         .flat_map(|text| cleaning::sentences(&cleaning::spoken(text, &reply)))
         .collect();
-    let Some(wish) = wish::read(&sentences) else {
-        return Ok(Extraction::none());
-    };
-    let text = bounded(&wish.text, longest);
-    if text.chars().count() <= TOO_SHORT {
-        return Ok(Extraction::none());
+    if wish::leaves_alone(&sentences) {
+        return None;
     }
-    Ok(Hint {
-        text,
-        placement,
-        confidence: wish.confidence,
+    let wish = wish::read(&sentences);
+    let explained = read.kind == Kind::Complaint && wish.is_some();
+    if !read.is_concrete && (read.score >= 0.0 || !explained) {
+        return None;
     }
-    .into())
+    wish.or_else(|| wish::whole(&sentences))
+}
+
+/// The error of a tool that names its cause.
+fn of_tools(turn: &Turn, results: &[String]) -> Option<Wish> {
+    let read = reactions::of_tools(results, &turn.response.text())?;
+    read.is_concrete.then_some(Wish {
+        text: read.reason,
+        confidence: 0.6,
+    })
 }
 
 /// Truncates the text at a word.

@@ -1,4 +1,4 @@
-//! Finds the wish for a change among the sentences of a message.
+//! Finds the sentences with the wish in a message that has one.
 //!
 //! A sentence is a wish if it contains one of the phrases of `lexicon`. A bare objection ("No.", "That is wrong.") is not a
 //! wish by itself, but makes the next sentence part of the wish; so does a bare wish ("Too long.").
@@ -58,6 +58,26 @@ pub(crate) fn read(sentences: &[String]) -> Option<Wish> {
         text: parts.join(" "),
         confidence: if is_plain { 0.9 } else { 0.6 },
     })
+}
+
+/// All sentences without their courtesy, where the words of a wish are not known.
+pub(crate) fn whole(sentences: &[String]) -> Option<Wish> {
+    let parts: Vec<&str> = sentences
+        .iter()
+        .map(|sentence| without_courtesy(sentence))
+        .filter(|core| !core.is_empty())
+        .collect();
+    (!parts.is_empty()).then(|| Wish {
+        text: parts.join(" "),
+        confidence: 0.7,
+    })
+}
+
+/// The user keeps the response, or changes it alone.
+pub(crate) fn leaves_alone(sentences: &[String]) -> bool {
+    sentences
+        .iter()
+        .any(|sentence| has(&padded(sentence), LEFT_ALONE))
 }
 
 /// Sentences with at most this many words hardly explain anything.

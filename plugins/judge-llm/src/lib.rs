@@ -103,7 +103,7 @@ fn tally(answers: &[String]) -> Tally {
 fn limits(settings: &Settings) -> Result<Limits, PluginError> {
     let default = Limits::default();
     let chars = |key: &str, default: usize| {
-        let default = u32::try_from(default).unwrap_or(u32::MAX);
+        let default = u32::try_from(default).expect("a default is at most 200,000");
         let count = settings.count(key, default, 200..=200_000)?;
         Ok(count as usize)
     };

@@ -89,7 +89,7 @@ const STUDENT: &[(&str, f32)] = &[
     ("Thanks, could you also help me with problem 6?", 1.0),
     (
         "A farmer has 30 sheep and sells 14. How many sheep remain on the farm?",
-        1.0,
+        0.0,
     ),
     (
         "Now solve this one: Ben reads 15 pages a day. How many pages does he read in 6 days?",
@@ -97,7 +97,7 @@ const STUDENT: &[(&str, f32)] = &[
     ),
     (
         "Can you explain what photosynthesis is for my biology class?",
-        1.0,
+        0.0,
     ),
     ("great, on to the next problem", 1.0),
     (
@@ -106,7 +106,7 @@ const STUDENT: &[(&str, f32)] = &[
     ),
     (
         "I have another question about fractions. What is 3/4 as a decimal?",
-        1.0,
+        0.0,
     ),
     // Complaints about form.
     ("Can you write that without the bold?", -1.0),
@@ -218,7 +218,7 @@ const STUDENT: &[(&str, f32)] = &[
     ("hmm", 0.0),
     ("hm let me think", 0.0),
     ("Why do you subtract there?", 0.0),
-    ("no thanks", 0.0),
+    ("no thanks", -1.0),
     ("my brother is called Leo", 0.0),
     ("wait", 0.0),
     ("7?", 0.0),
@@ -292,7 +292,7 @@ const TALK: &[(&str, f32)] = &[
     ("none of these are good", -1.0),
     ("Any other ideas? I don't like those.", -1.0),
     ("He is actually a cat", 0.0),
-    ("By the way, how often should I feed a puppy?", 1.0),
+    ("By the way, how often should I feed a puppy?", 0.0),
     ("What is a good name for a small brown dog?", -1.0),
     ("good morning", 0.0),
 ];
@@ -331,7 +331,7 @@ const STUDENT_2: &[(&str, f32)] = &[
     ("Thanks, no more questions.", 1.0),
     (
         "Sam has 20 marbles and loses 6 of them. How many marbles does Sam still have?",
-        1.0,
+        0.0,
     ),
     (
         "Here's the next one: a box holds 8 pencils. How many pencils are in 5 boxes?",
@@ -612,7 +612,7 @@ fn tool_results_are_judged() {
         call(&["Traceback (most recent call last):\nValueError: x"]),
         -1.0
     );
-    assert_eq!(call(&["main.c\nREADME.md"]), 1.0);
+    assert_eq!(call(&["main.c\nREADME.md"]), 0.0);
     assert_eq!(call(&[""]), 0.0);
     assert_eq!(call(&["exit code: 0", "exit code: 1", "exit code: 0"]), 0.0);
 }

@@ -1,25 +1,10 @@
 //! Scores a turn by its next state: the user's next message and the results of tools.
 //!
-//! Five rules vote -1 or +1 or abstain, each with a reason: `reaction` detects praise and complaints, `request` what the user
-//! asks for next (a redo, to keep the response, something new), `format` wishes about the form of the response, `repetition`
-//! the same request again, `tools` results of tools. The reward is the majority; a tie is a neutral 0. Without a vote the
-//! judge abstains: the host treats a reward of 0 without votes as an abstention. If nothing followed there is no verdict.
+//! The crate `reactions` reads both by rules, in fourteen languages. Each that tells something is a vote of -1 or +1 with its
+//! reason; the reward is the majority, and a tie is a neutral 0. Without a vote the judge abstains: the host treats a reward
+//! of 0 without votes as an abstention. If nothing followed there is no verdict.
 //!
-//! The rules only know English patterns and abstain in doubt. They do not assess the response itself, and text about scores
-//! has no effect on the verdict.
-
-mod cleaning;
-mod compiled;
-mod format;
-mod lexicon;
-mod order;
-mod pattern;
-mod praise;
-mod reaction;
-mod repetition;
-mod request;
-mod speech;
-mod tools;
+//! The rules abstain in doubt. They do not assess the response itself, and text about scores has no effect on the verdict.
 
 #[cfg(test)]
 mod cases;
@@ -27,8 +12,6 @@ mod cases;
 mod order_cases;
 
 use clawhost_sdk::{Judge, PluginError, Role, Trajectory, Turn, Verdict, Vote};
-
-use crate::speech::Speech;
 
 /// The judge.
 pub struct JudgeNextState;
@@ -52,7 +35,7 @@ pub fn judge(turn: &Turn) -> Result<Verdict, PluginError> {
         .next_state
         .iter()
         .filter(|message| message.role == Role::User)
-        .map(|message| cleaning::spoken(&message.text(), &reply))
+        .map(|message| reactions::spoken(&message.text(), &reply))
         .filter(|text| !text.is_empty())
         .collect();
     if results.is_empty() && said.is_empty() {
@@ -61,13 +44,18 @@ pub fn judge(turn: &Turn) -> Result<Verdict, PluginError> {
         ));
     }
 
-    let mut votes = Vec::new();
+    let mut read = Vec::new();
     if !results.is_empty() {
-        votes.extend(tools::vote(&results));
+        read.extend(reactions::of_tools(&results, &calls(turn)));
     }
     if !said.is_empty() {
-        votes.extend(votes_on_speech(&said.join("\n"), turn, &reply));
+        let request = reactions::spoken(&turn.last_request(), "");
+        read.extend(reactions::of_user(&said.join("\n"), &request, &reply));
     }
+    let votes: Vec<Vote> = read
+        .into_iter()
+        .map(|read| Vote::new(read.score, read.reason))
+        .collect();
     let (tool_count, vote_count) = (results.len(), votes.len());
     let mut verdict = Verdict::majority(votes);
     if verdict.votes.is_empty() {
@@ -78,31 +66,20 @@ pub fn judge(turn: &Turn) -> Result<Verdict, PluginError> {
         .with_metric("tool_results", tool_count as f64))
 }
 
-fn votes_on_speech(text: &str, turn: &Turn, reply: &str) -> Vec<Vote> {
-    let speech = Speech::read(text);
-    if speech.sentences.is_empty() {
-        return Vec::new();
+/// The text of the tool calls of the response.
+fn calls(turn: &Turn) -> String {
+    let call = turn.response.tool_calls.first();
+    // The command of a shell says more than the name of the tool.
+    let command = call.and_then(|call| {
+        let (_, after) = call
+            .arguments
+            .split_once("\"command\"")
+            .or_else(|| call.arguments.split_once("\"cmd\""))?;
+        after.trim_start_matches([':', ' ']).strip_prefix('"')
+    });
+    match (command, call) {
+        (Some(command), _) => command.to_owned(),
+        (None, Some(call)) => format!("{}({})", call.name, call.arguments),
+        (None, None) => turn.response.text(),
     }
-    let before = cleaning::spoken(&turn.last_request(), "");
-    let orders = order::Orders::read(&speech);
-    let repetition =
-        repetition::vote(text, &before, reply).filter(|_| !orders.differ_from(&speech, &before));
-    let asked = request::read(&speech, &orders, text, &before, reply);
-    let remarks = orders.left_out(&speech);
-    let format = format::vote(&remarks, asked.asked);
-    let wants_change =
-        repetition.is_some() || format.is_some() || asked.asked == request::Asked::ForChange;
-    let own_words = if request::brings_material(&speech, text, &before, reply) {
-        remarks.without_material()
-    } else {
-        remarks
-    };
-    let reaction = reaction::vote(&own_words, wants_change);
-    let complains = wants_change || reaction.as_ref().is_some_and(|vote| vote.score < 0.0);
-    let mut votes = Vec::new();
-    votes.extend(reaction);
-    votes.extend(asked.vote(complains));
-    votes.extend(format);
-    votes.extend(repetition);
-    votes
 }

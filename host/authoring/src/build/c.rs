@@ -6,7 +6,7 @@ use std::fs;
 use crate::component;
 use crate::error::AuthoringError;
 
-use super::Job;
+use super::job::Job;
 
 const BINDINGS: &str = "build/bindings";
 const MODULE: &str = "build/plugin.module.wasm";

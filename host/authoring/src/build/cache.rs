@@ -16,7 +16,7 @@ use clawhost_plugins::digest;
 
 use crate::error::AuthoringError;
 
-use super::Job;
+use super::job::Job;
 
 /// Most components in the cache; the least recently used ones are removed first.
 const MAX_COMPONENTS: usize = 32;

@@ -6,8 +6,8 @@ use clawhost_plugins::Kind;
 
 use crate::error::AuthoringError;
 
-use super::Job;
 use super::cache::{self, Inputs};
+use super::job::Job;
 
 const TOOL: &str = "componentize-qjs";
 

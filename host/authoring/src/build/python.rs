@@ -8,8 +8,8 @@ use clawhost_plugins::Kind;
 
 use crate::error::AuthoringError;
 
-use super::Job;
 use super::cache::{self, Inputs};
+use super::job::Job;
 
 const TOOL: &str = "componentize-py";
 /// Where the tool looks for packages that the plugin may import.

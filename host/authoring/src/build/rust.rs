@@ -3,7 +3,7 @@
 use crate::error::AuthoringError;
 use crate::tools::RUST_TARGET;
 
-use super::Job;
+use super::job::Job;
 
 pub(super) fn build(job: &Job<'_>) -> Result<(), AuthoringError> {
     let folder = "build/cargo";

@@ -1,11 +1,12 @@
 //! Runs a plugin on golden transcripts and compares.
 
 use clawhost_plugins::{
-    Advantages, CallContext, CallResult, Episode, FaultKind, Kind, Limits, Message, MessageError,
-    Observation, Plugin, Role, StateScope, Trajectory,
+    Advantages, CallContext, Episode, Kind, Limits, Message, Observation, Plugin, Role, StateScope,
+    Trajectory,
 };
 use serde_json::{Value, json};
 
+use super::call::{CallFailure, result};
 use super::compare::compare;
 use super::read::{Golden, GoldenTurn};
 use super::slopes;
@@ -14,9 +15,9 @@ use crate::script::Script;
 /// The run that every transcript belongs to.
 const RUN: &str = "test";
 
-/// What became of one transcript.
+/// The outcome of one transcript.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Checked {
+pub struct TranscriptResult {
     /// Its name, or its file when it has none.
     pub name: String,
     /// Nothing when the answer is as expected, or what differs.
@@ -32,8 +33,8 @@ pub async fn check(
     goldens: &[Golden],
     limits: &Limits,
     script: &Script,
-) -> Vec<Checked> {
-    let mut checked = Vec::new();
+) -> Vec<TranscriptResult> {
+    let mut results = Vec::new();
     for golden in goldens {
         let name = if golden.name.is_empty() {
             golden.file.display().to_string()
@@ -44,16 +45,16 @@ pub async fn check(
             Ok(gradient) => (Ok(()), gradient),
             Err(reason) => (Err(reason), None),
         };
-        checked.push(Checked {
+        results.push(TranscriptResult {
             name,
             outcome,
             gradient,
         });
     }
-    checked
+    results
 }
 
-/// Compares the answer and the exchanges, and of a loss the gradient as well; says what was found about that.
+/// Compares the answer and the exchanges, and of a loss the gradient as well; returns what was found about that.
 async fn run(
     plugin: &Plugin,
     golden: &Golden,
@@ -72,10 +73,10 @@ async fn run(
     script.failure()?;
     let answer = match answer {
         Ok(answer) => answer,
-        Err(Unanswered::Told(error)) => {
+        Err(CallFailure::PluginError(error)) => {
             let shown = error.to_string();
             compare("the answer", &golden.expect, &error).map_err(|differs| {
-                // The words of an error say what went wrong in the plugin.
+                // The message of an error has what went wrong in the plugin.
                 match differs.contains(&shown) {
                     true => differs,
                     false => format!("{differs}; the answer is {shown}"),
@@ -83,7 +84,7 @@ async fn run(
             })?;
             return script.end().map(|()| None);
         }
-        Err(Unanswered::Broken(reason)) => return Err(reason),
+        Err(CallFailure::Invalid(reason)) => return Err(reason),
     };
     compare("the answer", &golden.expect, &answer)?;
     script.end()?;
@@ -96,33 +97,6 @@ async fn run(
             .map(Some),
         _ => Ok(None),
     }
-}
-
-/// Why a call has no result.
-pub(super) enum Unanswered {
-    /// The plugin says so: its error, as `expect` writes it.
-    Told(Value),
-    /// A fault, or a transcript that does not fit.
-    Broken(String),
-}
-
-impl From<MessageError> for Unanswered {
-    fn from(bad: MessageError) -> Unanswered {
-        Unanswered::Broken(bad.to_string())
-    }
-}
-
-pub(super) fn result<T>(called: CallResult<T>) -> Result<T, Unanswered> {
-    called.outcome.map_err(|fault| match fault.kind {
-        FaultKind::PluginError { kind, message } => {
-            Unanswered::Told(json!({"error": kind, "message": message}))
-        }
-        other => Unanswered::Broken(if fault.stderr.is_empty() {
-            other.to_string()
-        } else {
-            format!("{other}; standard error ends with: {}", fault.stderr)
-        }),
-    })
 }
 
 /// A call with the transcript's settings.
@@ -140,7 +114,7 @@ fn context(golden: &Golden, limits: &Limits) -> CallContext {
     }
 }
 
-async fn answer(plugin: &Plugin, call: CallContext, golden: &Golden) -> Result<Value, Unanswered> {
+async fn answer(plugin: &Plugin, call: CallContext, golden: &Golden) -> Result<Value, CallFailure> {
     match plugin.kind() {
         Kind::Judge => {
             let (all, last) = trajectory(golden)?;
@@ -153,7 +127,7 @@ async fn answer(plugin: &Plugin, call: CallContext, golden: &Golden) -> Result<V
         Kind::GroupJudge => {
             let mut group = Vec::new();
             for turn in &golden.group {
-                group.push(of_turns(std::slice::from_ref(turn))?);
+                group.push(of_turns([turn]));
             }
             written(&result(plugin.score_group(call, &group).await)?)
         }
@@ -183,7 +157,11 @@ async fn answer(plugin: &Plugin, call: CallContext, golden: &Golden) -> Result<V
 }
 
 /// Plays the actions, then grades.
-async fn episode(plugin: &Plugin, call: CallContext, golden: &Golden) -> Result<Value, Unanswered> {
+async fn episode(
+    plugin: &Plugin,
+    call: CallContext,
+    golden: &Golden,
+) -> Result<Value, CallFailure> {
     let task = golden.task.clone().ok_or_else(|| lacks("task"))?;
     let (mut episode, seen): (Episode, Observation) =
         result(plugin.start_episode(call, task, golden.seed).await)?;
@@ -217,27 +195,26 @@ fn texts(seen: &Observation) -> Vec<String> {
     seen.messages.iter().map(Message::visible_text).collect()
 }
 
-fn trajectory(golden: &Golden) -> Result<(Trajectory, u32), Unanswered> {
-    let turns: Vec<GoldenTurn> = golden.turn.iter().chain(&golden.turns).cloned().collect();
-    let all = of_turns(&turns)?;
+fn trajectory(golden: &Golden) -> Result<(Trajectory, u32), CallFailure> {
+    let all = of_turns(golden.turn.iter().chain(&golden.turns));
     let last = all.turns.last().ok_or_else(|| lacks("turn"))?.index;
     Ok((all, last))
 }
 
-fn of_turns(turns: &[GoldenTurn]) -> Result<Trajectory, MessageError> {
+fn of_turns<'a>(turns: impl IntoIterator<Item = &'a GoldenTurn>) -> Trajectory {
     let mut trajectory = Trajectory::new("session", "group");
     for turn in turns {
-        trajectory.push_openai(&turn.prompt, &turn.reply, &turn.next_state, turn.truncated)?;
+        turn.push_to(&mut trajectory);
     }
-    Ok(trajectory)
+    trajectory
 }
 
-fn lacks(field: &str) -> Unanswered {
-    Unanswered::Broken(format!(
+fn lacks(field: &str) -> CallFailure {
+    CallFailure::Invalid(format!(
         "the transcript has no \"{field}\", which a plugin of this kind is shown"
     ))
 }
 
-fn written(value: &impl serde::Serialize) -> Result<Value, Unanswered> {
-    serde_json::to_value(value).map_err(|e| Unanswered::Broken(e.to_string()))
+fn written(value: &impl serde::Serialize) -> Result<Value, CallFailure> {
+    serde_json::to_value(value).map_err(|e| CallFailure::Invalid(e.to_string()))
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clawhost_plugins::{EpisodeTask, LossBatch, RewardedSequence};
+use clawhost_chat::{AssistantMessage, Message};
+use clawhost_plugins::{EpisodeTask, LossBatch, RewardedSequence, Trajectory};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -67,15 +68,27 @@ pub struct Golden {
 pub struct GoldenTurn {
     /// Messages that the policy saw. Default none.
     #[serde(default)]
-    pub prompt: Value,
+    pub prompt: Vec<Message>,
     /// The policy's message.
-    pub reply: Value,
+    pub reply: AssistantMessage,
     /// Messages that followed. Default none.
     #[serde(default)]
-    pub next_state: Value,
+    pub next_state: Vec<Message>,
     /// The reply was cut at the token limit. Default false.
     #[serde(default)]
     pub truncated: bool,
+}
+
+impl GoldenTurn {
+    /// Appends the turn to a trajectory and returns its index.
+    pub fn push_to(&self, trajectory: &mut Trajectory) -> u32 {
+        trajectory.push(
+            clawhost_plugins::Message::from_chat(&self.prompt),
+            (&self.reply).into(),
+            clawhost_plugins::Message::from_chat(&self.next_state),
+            self.truncated,
+        )
+    }
 }
 
 /// The transcripts of a plugin's folder: every `.json` of its folder `tests`, by name. None when
@@ -95,10 +108,15 @@ pub fn goldens(dir: &Path) -> Result<Vec<Golden>, AuthoringError> {
             });
         }
     };
-    let mut files: Vec<PathBuf> = entries
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| path.extension().is_some_and(|ending| ending == "json"))
-        .collect();
+    let mut files = Vec::new();
+    for entry in entries {
+        let unreadable = |source| AuthoringError::Read {
+            path: folder.clone(),
+            source,
+        };
+        files.push(entry.map_err(unreadable)?.path());
+    }
+    files.retain(|path| path.extension().is_some_and(|ending| ending == "json"));
     files.sort();
     let mut goldens = Vec::new();
     for path in files {
@@ -120,7 +138,7 @@ pub fn exchanges(path: &Path) -> Result<Vec<Exchange>, AuthoringError> {
 
 fn read(path: &Path) -> Result<Vec<Golden>, AuthoringError> {
     let text = read_text(path)?;
-    // Read as what it is at once, so that a mistake is told with its line.
+    // Read as what it is at once, so that a mistake is reported with its line.
     let read: Result<Vec<Golden>, serde_json::Error> = if text.trim_start().starts_with('[') {
         serde_json::from_str(&text)
     } else {

@@ -2,7 +2,7 @@
 //!
 //! The host back-propagates the partials that a loss returns and never looks at its value, so a wrong
 //! partial trains the wrong thing in silence. Here each input that the loss is differentiated by is moved
-//! a little up and a little down, one at a time, and the loss is asked again.
+//! a little up and a little down, one at a time, and the loss is evaluated again.
 //!
 //! Inputs travel as `f32`: the distance is what is left of the step after rounding, so nothing is lost by
 //! it. A loss that is itself computed in `f32` is noisy; it is recognized by its values, and gets longer steps and
@@ -11,7 +11,7 @@
 
 use clawhost_plugins::{CallContext, LossBatch, Plugin, Requirements};
 
-use super::check::{Unanswered, result};
+use super::call::result;
 
 /// How far a partial may be from the slope, relative to the larger of them.
 const TOLERANCE: f64 = 1e-3;
@@ -78,29 +78,30 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// Compares partials with slopes; says how many there were, or which one is wrong.
+/// Compares partials with slopes; returns how many there were, or which one is wrong.
 pub(super) async fn compare(
     plugin: &Plugin,
     call: CallContext,
     batch: &LossBatch,
 ) -> Result<String, String> {
-    let needs = result(plugin.describe_loss(call.clone()).await).map_err(error_message)?;
-    let mut asked = Asked {
+    let needs =
+        result(plugin.describe_loss(call.clone()).await).map_err(|failure| failure.to_string())?;
+    let mut probe = LossProbe {
         plugin,
         call,
         needs,
         batch: batch.clone(),
     };
-    let given = result(
+    let gradient = result(
         plugin
-            .evaluate_loss(asked.call.clone(), needs, batch.clone())
+            .evaluate_loss(probe.call.clone(), needs, batch.clone())
             .await,
     )
-    .map_err(error_message)?;
+    .map_err(|failure| failure.to_string())?;
     let places: Vec<Place> = [
-        (Input::Logprob, 1, given.d_logprob),
-        (Input::Topk, needs.k as usize, given.d_topk),
-        (Input::Entropy, 1, given.d_entropy),
+        (Input::Logprob, 1, gradient.d_logprob),
+        (Input::Topk, needs.k as usize, gradient.d_topk),
+        (Input::Entropy, 1, gradient.d_entropy),
     ]
     .into_iter()
     .flat_map(|(input, width, partials)| {
@@ -117,10 +118,10 @@ pub(super) async fn compare(
     let chosen: Vec<Place> = places.iter().copied().step_by(skip).collect();
     let mut step = STEP;
     for place in &chosen {
-        let mut slope = asked.slope(*place, given.loss, step).await?;
+        let mut slope = probe.slope(*place, gradient.loss, step).await?;
         if step == STEP && slope.is_coarse {
             step = COARSE_STEP;
-            slope = asked.slope(*place, given.loss, step).await?;
+            slope = probe.slope(*place, gradient.loss, step).await?;
         }
         if !slope.allows(f64::from(place.partial)) {
             return Err(format!(
@@ -142,22 +143,15 @@ pub(super) async fn compare(
     })
 }
 
-fn error_message(unanswered: Unanswered) -> String {
-    match unanswered {
-        Unanswered::Told(error) => error.to_string(),
-        Unanswered::Broken(reason) => reason,
-    }
-}
-
-/// A loss and the batch that it is asked about.
-struct Asked<'a> {
+/// A loss and the batch that it is evaluated on.
+struct LossProbe<'a> {
     plugin: &'a Plugin,
     call: CallContext,
     needs: Requirements,
     batch: LossBatch,
 }
 
-impl Asked<'_> {
+impl LossProbe<'_> {
     /// The slopes on both sides of a place, where the input can go there.
     async fn slope(&mut self, place: Place, here: f64, step: f32) -> Result<Slope, String> {
         let x = self.value(place)?;
@@ -176,7 +170,7 @@ impl Asked<'_> {
             let near = self.difference(place, x, here, signed / 2.0).await?;
             let far = self.difference(place, x, here, signed).await?;
             slope.is_coarse &= near.is_coarse && far.is_coarse;
-            // Two steps tell how the slope itself changes, and so what it is at the place.
+            // Two steps show how the slope itself changes, and so what it is at the place.
             slope.sides.push(2.0 * near.slope - far.slope);
         }
         let rounding = if slope.is_coarse {
@@ -206,16 +200,13 @@ impl Asked<'_> {
 
     async fn loss_with(&mut self, place: Place, value: f32) -> Result<f64, String> {
         let mut batch = self.batch.clone();
-        if let Some(moved) = place.input.values(&mut batch).get_mut(place.at) {
-            *moved = value;
-        }
+        place.input.values(&mut batch)[place.at] = value;
         let call = self.call.clone();
         let found = self.plugin.evaluate_loss(call, self.needs, batch).await;
         match result(found) {
             Ok(found) => Ok(found.loss),
-            Err(unanswered) => Err(format!(
-                "the gradient cannot be checked: with {value} as {place}: {}",
-                error_message(unanswered)
+            Err(failure) => Err(format!(
+                "the gradient cannot be checked: with {value} as {place}: {failure}"
             )),
         }
     }

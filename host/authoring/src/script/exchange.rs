@@ -6,7 +6,8 @@ use clawhost_plugins::{
     InboundResponse, Message, ModelChoice, ModelError, ModelFinish, ModelResponse, NetworkError,
     Role,
 };
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 /// One call of a plugin into the host, with its answer.
@@ -22,14 +23,14 @@ pub enum Exchange {
     /// Completions: `model`, `messages` and `tools` as OpenAI's API has them, `n`, `temperature`, `top_p`,
     /// `max_tokens`, `stop`, `seed`, `schema`.
     #[serde(rename = "model.complete")]
-    Complete(ScriptedCall<Completion, ModelFailure>),
+    Complete(ScriptedCall<Completion, ModelError>),
     /// Log-probabilities: `model`, `messages`, `completion`.
     #[serde(rename = "model.score")]
-    Score(ScriptedCall<Scores, ModelFailure>),
+    Score(ScriptedCall<Scores, ModelError>),
     /// An HTTP exchange: `method`, `url`, `headers` by name in lower case, `body` as text or, where JSON is expected, as
     /// JSON.
     #[serde(rename = "http.send")]
-    Send(ScriptedCall<Response, HttpFailure>),
+    Send(ScriptedCall<Response, NetworkError>),
 }
 
 /// A request, and either an answer or an error.
@@ -62,37 +63,39 @@ pub struct Completion {
 }
 
 /// One completion.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Choice {
     /// A message of this text that ended by itself.
     Text(String),
     /// Anything else.
-    Full {
-        /// The message as OpenAI's API has it.
-        message: Value,
-        /// Why it ended. Default `stop`.
-        #[serde(default)]
-        finish: Finish,
-        /// Sum of its tokens' log-probabilities. Default none.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        logprob: Option<f64>,
-    },
+    Full(FullChoice),
 }
 
-/// Why a completion ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Finish {
-    /// By itself or by a stop text.
-    #[default]
-    Stop,
-    /// At the token limit.
-    Length,
-    /// With calls of tools.
-    ToolCalls,
-    /// By a filter of the backend.
-    Filtered,
+/// A completion with its message, reason and log-probability.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FullChoice {
+    /// The message as OpenAI's API has it.
+    pub message: clawhost_chat::Message,
+    /// Why it ended. Default `stop`.
+    #[serde(default)]
+    pub finish: ModelFinish,
+    /// Sum of its tokens' log-probabilities. Default none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logprob: Option<f64>,
+}
+
+impl<'de> Deserialize<'de> for Choice {
+    /// By the form of the value, so that an error names what is wrong in the message; an untagged enum would not.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Value::deserialize(deserializer)? {
+            Value::String(text) => Ok(Self::Text(text)),
+            other => serde_json::from_value(other)
+                .map(Self::Full)
+                .map_err(D::Error::custom),
+        }
+    }
 }
 
 /// Log-probabilities of a completion's tokens.
@@ -101,20 +104,6 @@ pub enum Finish {
 pub struct Scores {
     /// One for each token.
     pub logprobs: Vec<f32>,
-}
-
-/// Why a model gave no answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ModelFailure {
-    /// There is no such alias.
-    Denied(String),
-    /// The request is malformed or longer than the context.
-    Rejected(String),
-    /// The model took too long.
-    Timeout,
-    /// The model is not there.
-    Unavailable(String),
 }
 
 /// The answer to an HTTP request.
@@ -129,18 +118,6 @@ pub struct Response {
     /// The body: a string as it is, anything else as JSON text. Default empty.
     #[serde(default)]
     pub body: Value,
-}
-
-/// Why an HTTP request has no answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum HttpFailure {
-    /// The body is longer than the plugin's limit.
-    TooLarge,
-    /// The time is over.
-    Timeout,
-    /// The connection failed.
-    Transport(String),
 }
 
 impl Exchange {
@@ -162,19 +139,13 @@ impl Exchange {
         }
     }
 
-    /// Checks what the types do not: that there is one answer or one error, and that messages are messages.
+    /// Checks what the types do not: that there is one answer or one error.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn check(&self) -> Result<(), String> {
         match self {
-            Exchange::Complete(one) => {
-                one.check()?;
-                if let Some(completion) = &one.answer {
-                    completion.response()?;
-                }
-                Ok(())
-            }
+            Exchange::Complete(one) => one.check(),
             Exchange::Score(one) => one.check(),
             Exchange::Send(one) => one.check(),
         }
@@ -193,14 +164,12 @@ impl<A, E> ScriptedCall<A, E> {
 
 impl Completion {
     /// The response that the host is given.
-    pub(super) fn response(&self) -> Result<ModelResponse, String> {
-        let choices: Result<Vec<ModelChoice>, String> =
-            self.choices.iter().map(Choice::read).collect();
-        Ok(ModelResponse {
-            choices: choices?,
+    pub(super) fn response(&self) -> ModelResponse {
+        ModelResponse {
+            choices: self.choices.iter().map(Choice::read).collect(),
             prompt_tokens: self.prompt_tokens,
             completion_tokens: self.completion_tokens,
-        })
+        }
     }
 
     /// A response as a transcript has it.
@@ -214,63 +183,27 @@ impl Completion {
 }
 
 impl Choice {
-    fn read(&self) -> Result<ModelChoice, String> {
-        Ok(match self {
+    fn read(&self) -> ModelChoice {
+        match self {
             Choice::Text(text) => ModelChoice {
                 message: Message::text(Role::Assistant, text.clone()),
                 finish: ModelFinish::Stop,
                 logprob: None,
             },
-            Choice::Full {
-                message,
-                finish,
-                logprob,
-            } => ModelChoice {
-                message: Message::from_openai(message).map_err(|bad| bad.to_string())?,
-                finish: match finish {
-                    Finish::Stop => ModelFinish::Stop,
-                    Finish::Length => ModelFinish::Length,
-                    Finish::ToolCalls => ModelFinish::ToolCalls,
-                    Finish::Filtered => ModelFinish::Filtered,
-                },
-                logprob: *logprob,
+            Choice::Full(full) => ModelChoice {
+                message: (&full.message).into(),
+                finish: full.finish,
+                logprob: full.logprob,
             },
-        })
+        }
     }
 
     fn from_model(choice: &ModelChoice) -> Choice {
-        Choice::Full {
-            message: choice.message.to_openai(),
-            finish: match choice.finish {
-                ModelFinish::Stop => Finish::Stop,
-                ModelFinish::Length => Finish::Length,
-                ModelFinish::ToolCalls => Finish::ToolCalls,
-                ModelFinish::Filtered => Finish::Filtered,
-            },
+        Choice::Full(FullChoice {
+            message: (&choice.message).into(),
+            finish: choice.finish,
             logprob: choice.logprob,
-        }
-    }
-}
-
-impl From<ModelFailure> for ModelError {
-    fn from(failure: ModelFailure) -> ModelError {
-        match failure {
-            ModelFailure::Denied(alias) => ModelError::Denied(alias),
-            ModelFailure::Rejected(reason) => ModelError::Rejected(reason),
-            ModelFailure::Timeout => ModelError::Timeout,
-            ModelFailure::Unavailable(reason) => ModelError::Unavailable(reason),
-        }
-    }
-}
-
-impl From<ModelError> for ModelFailure {
-    fn from(error: ModelError) -> ModelFailure {
-        match error {
-            ModelError::Denied(alias) => ModelFailure::Denied(alias),
-            ModelError::Rejected(reason) => ModelFailure::Rejected(reason),
-            ModelError::Timeout => ModelFailure::Timeout,
-            ModelError::Unavailable(reason) => ModelFailure::Unavailable(reason),
-        }
+        })
     }
 }
 
@@ -284,26 +217,6 @@ impl From<Response> for InboundResponse {
                 Value::String(text) => text.into_bytes(),
                 json => json.to_string().into_bytes(),
             },
-        }
-    }
-}
-
-impl From<HttpFailure> for NetworkError {
-    fn from(failure: HttpFailure) -> NetworkError {
-        match failure {
-            HttpFailure::TooLarge => NetworkError::TooLarge,
-            HttpFailure::Timeout => NetworkError::Timeout,
-            HttpFailure::Transport(reason) => NetworkError::Transport(reason),
-        }
-    }
-}
-
-impl From<NetworkError> for HttpFailure {
-    fn from(error: NetworkError) -> HttpFailure {
-        match error {
-            NetworkError::TooLarge => HttpFailure::TooLarge,
-            NetworkError::Timeout => HttpFailure::Timeout,
-            NetworkError::Transport(reason) => HttpFailure::Transport(reason),
         }
     }
 }

@@ -19,9 +19,7 @@ use clawhost_plugins::{
 };
 use serde_json::Value;
 
-pub use exchange::{
-    Choice, Completion, Exchange, Finish, HttpFailure, ModelFailure, Response, Scores, ScriptedCall,
-};
+pub use exchange::{Choice, Completion, Exchange, FullChoice, Response, Scores, ScriptedCall};
 pub use record::Recorder;
 
 use crate::golden::compare::compare;
@@ -113,10 +111,7 @@ impl Script {
     pub fn end(&self) -> Result<(), String> {
         self.failure()?;
         let transcript = self.transcript();
-        let left = transcript
-            .exchanges
-            .get(transcript.used..)
-            .unwrap_or_default();
+        let left = &transcript.exchanges[transcript.used..];
         let Some(next) = left.first() else {
             return Ok(());
         };
@@ -186,25 +181,19 @@ fn truncate(value: &Value) -> String {
 }
 
 /// The answer or the error of an exchange; [`Exchange::check`] ensures that there is one.
-fn outcome<A, F, E: From<F>>(
-    answered: ScriptedCall<A, F>,
-    unexpected: impl FnOnce(String) -> E,
-) -> Result<A, E> {
-    match (answered.answer, answered.error) {
-        (Some(answer), _) => Ok(answer),
-        (None, Some(error)) => Err(error.into()),
-        (None, None) => Err(unexpected(
-            "the exchange has neither an answer nor an error".to_owned(),
-        )),
-    }
+fn outcome<A, E>(answered: ScriptedCall<A, E>) -> Result<A, E> {
+    answered.answer.ok_or_else(|| {
+        answered
+            .error
+            .expect("a checked exchange has an answer or an error")
+    })
 }
 
 impl ModelClient for Script {
     fn complete(&self, request: ModelRequest) -> Answer<Result<ModelResponse, ModelError>> {
         let due = self.next("model.complete", |_| request::completion_to_json(&request));
         let answer = match due {
-            Some(Exchange::Complete(one)) => outcome(one, ModelError::Unavailable)
-                .and_then(|one: Completion| one.response().map_err(ModelError::Unavailable)),
+            Some(Exchange::Complete(one)) => outcome(one).map(|one| one.response()),
             _ => Err(ModelError::Unavailable(UNEXPECTED.to_owned())),
         };
         Box::pin(std::future::ready(answer))
@@ -220,9 +209,7 @@ impl ModelClient for Script {
             request::score_to_json(&model, &messages, &completion)
         });
         let answer = match due {
-            Some(Exchange::Score(one)) => {
-                outcome(one, ModelError::Unavailable).map(|one: Scores| one.logprobs)
-            }
+            Some(Exchange::Score(one)) => outcome(one).map(|one| one.logprobs),
             _ => Err(ModelError::Unavailable(UNEXPECTED.to_owned())),
         };
         Box::pin(std::future::ready(answer))
@@ -249,9 +236,7 @@ impl Network for Script {
             request::http_to_json(request, expected)
         });
         Some(match due {
-            Some(Exchange::Send(one)) => {
-                outcome(one, NetworkError::Transport).map(|one: Response| one.into())
-            }
+            Some(Exchange::Send(one)) => outcome(one).map(InboundResponse::from),
             _ => Err(NetworkError::Transport(UNEXPECTED.to_owned())),
         })
     }

@@ -55,10 +55,10 @@ fn push(exchanges: &Exchanges, exchange: Result<Exchange, String>) {
     }
 }
 
-fn scripted_call<A, F, E: Into<F>>(request: Value, answer: Result<A, E>) -> ScriptedCall<A, F> {
+fn scripted_call<A, E>(request: Value, answer: Result<A, E>) -> ScriptedCall<A, E> {
     let (answer, error) = match answer {
         Ok(answer) => (Some(answer), None),
-        Err(error) => (None, Some(error.into())),
+        Err(error) => (None, Some(error)),
     };
     ScriptedCall {
         request,

@@ -1,21 +1,16 @@
 //! Promise: transcripts are held against a component, and the partials of a loss against the slopes of its
 //! value. The components are those that are checked in, so no tool is needed.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clawhost_authoring::{Checked, Golden, Script, check, goldens};
+use clawhost_authoring::{Golden, Script, TranscriptResult, check, goldens};
 use clawhost_plugins::{
-    Answer, Grants, HostOptions, Limits, Plugin, PluginHost, Profile, StateEntry, StateError,
-    StatePage, StateScope, StateStore,
+    Answer, Grants, HostOptions, Plugin, PluginHost, Profile, StateEntry, StateError, StatePage,
+    StateScope, StateStore,
 };
 use serde_json::{Value, json};
 
@@ -79,8 +74,10 @@ async fn the_judge_in_c_passes_its_transcripts() {
     let transcripts = goldens(&plugins().join("judge-length")).unwrap();
     assert!(transcripts.len() > 10);
     let plugin = component("judge-length");
-    let limits = Limits::for_kind(plugin.kind());
-    for Checked { name, outcome, .. } in check(&plugin, &transcripts, &limits, &script()).await {
+    let limits = plugin.kind().default_limits();
+    for TranscriptResult { name, outcome, .. } in
+        check(&plugin, &transcripts, &limits, &script()).await
+    {
         assert_eq!(outcome, Ok(()), "{name}");
     }
 }
@@ -101,10 +98,10 @@ fn batch() -> Value {
     })
 }
 
-async fn checked(name: &str, golden: Value) -> Checked {
+async fn checked(name: &str, golden: Value) -> TranscriptResult {
     let golden: Golden = serde_json::from_value(golden).unwrap();
     let plugin = component(name);
-    let limits = Limits::for_kind(plugin.kind());
+    let limits = plugin.kind().default_limits();
     check(&plugin, &[golden], &limits, &script())
         .await
         .remove(0)

@@ -1,78 +1,64 @@
-//! One OpenAI-compatible endpoint: a question, and what is done while it has no time.
+//! One OpenAI-compatible endpoint, with retries.
 //!
-//! A question is asked again only where nothing was done for it: nobody answered the connection, or the endpoint said
-//! 429 or 503. It is waited as long as `Retry-After` says, within the time that the question has. Whatever else goes
-//! wrong may have cost something already, and is told at once.
+//! A request is repeated only where nothing was done for it: no connection was established, or the endpoint returned
+//! 429 or 503. The client waits as long as `Retry-After` says, within the timeout of the request. Any other failure may
+//! have cost something already and is returned at once.
 
 use std::time::{Duration, Instant};
 
-use ureq::{Agent, Error};
+use reqwest::Client;
 
-use super::network::outward;
+use super::network::{internet_client, read_body};
 
-/// Most bytes of an answer.
-const MAX_ANSWER: u64 = 64 << 20;
-/// Times that a question is asked.
-const TRIES: u32 = 3;
-/// Wait before the second time, where the endpoint does not say; doubles.
-const PAUSE: Duration = Duration::from_millis(500);
-/// Longest wait that is taken from an endpoint.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Longest excerpt of what an endpoint said.
-const EXCERPT: usize = 300;
+/// Maximum size of a response in bytes.
+const MAX_RESPONSE: usize = 64 << 20;
+/// Attempts per request.
+const ATTEMPTS: u32 = 3;
+/// Backoff before the second attempt, where the endpoint does not say; doubles.
+const BACKOFF: Duration = Duration::from_millis(500);
+/// Maximum backoff that an endpoint can ask for.
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoAnswer {
+pub(crate) enum EndpointError {
     #[error("the endpoint did not answer in time")]
     Timeout,
     #[error("the endpoint cannot be reached: {0}")]
     Unreachable(String),
-    #[error("the endpoint answered {status}: {said}")]
-    Status { status: u16, said: String },
+    #[error("the endpoint answered {status}: {message}")]
+    Status { status: u16, message: String },
 }
 
-/// Where to ask.
+/// A failed attempt.
+struct Failure {
+    error: EndpointError,
+    /// Whether the request may be repeated.
+    repeatable: bool,
+    /// The endpoint's `Retry-After`.
+    retry_after: Option<Duration>,
+}
+
+/// A client of one endpoint.
 pub(crate) struct Endpoint {
     url: String,
     key: Option<String>,
-    agent: Agent,
+    client: Client,
     timeout: Duration,
 }
 
-/// Closes the connections of a question when it is dropped.
-pub(crate) struct Abort(Option<Agent>);
-
-impl Drop for Abort {
-    fn drop(&mut self) {
-        if let Some(agent) = self.0.take() {
-            agent.shutdown();
-        }
-    }
-}
-
 impl Endpoint {
-    /// `url` is the base with `/v1`, `key` the value of the bearer key.
+    /// `url` is the base with `/v1`, `key` the value of the bearer key, `timeout` the limit of a request with its
+    /// retries.
     pub(crate) fn new(url: &str, key: Option<String>, timeout: Duration) -> Self {
         Self {
             url: url.trim_end_matches('/').to_owned(),
             key,
-            agent: outward(timeout).build().into(),
+            client: internet_client()
+                .build()
+                .expect("the options of the client are valid"),
             timeout,
         }
-    }
-
-    /// The same endpoint for one question, over a connection of its own, and what ends the question when it is dropped:
-    /// the connection is closed, so that the endpoint stops generating.
-    pub(crate) fn for_one_question(&self) -> (Self, Abort) {
-        let agent: Agent = outward(self.timeout).build().into();
-        let one = Self {
-            url: self.url.clone(),
-            key: self.key.clone(),
-            agent: agent.clone(),
-            timeout: self.timeout,
-        };
-        (one, Abort(Some(agent)))
     }
 
     /// Its base address.
@@ -80,77 +66,81 @@ impl Endpoint {
         &self.url
     }
 
-    /// Asks, and gives the bytes of a successful answer.
-    pub(crate) fn ask(&self, path: &str, body: &str) -> Result<Vec<u8>, NoAnswer> {
+    /// Posts JSON and returns the body of a successful response. Dropping the future closes the connection, so that the
+    /// endpoint stops generating.
+    pub(crate) async fn post(&self, path: &str, body: &str) -> Result<Vec<u8>, EndpointError> {
         let deadline = Instant::now() + self.timeout;
-        let mut pause = PAUSE;
-        let mut tries = 1;
-        loop {
-            let (failure, wait) = match self.ask_once(path, body) {
+        let mut backoff = BACKOFF;
+        for attempt in 1.. {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let failure = match self.attempt(path, body, left).await {
                 Ok(bytes) => return Ok(bytes),
-                Err((failure, wait)) => (failure, wait),
+                Err(failure) => failure,
             };
-            let Some(asked) = wait.filter(|_| tries < TRIES) else {
-                return Err(failure);
-            };
-            let wait = asked.unwrap_or(pause).min(LONGEST_PAUSE);
-            if Instant::now() + wait >= deadline {
-                return Err(failure);
+            let wait = failure.retry_after.unwrap_or(backoff).min(MAX_BACKOFF);
+            let last = attempt == ATTEMPTS || Instant::now() + wait >= deadline;
+            if last || !failure.repeatable {
+                return Err(failure.error);
             }
-            #[allow(
-                clippy::disallowed_methods,
-                reason = "the endpoint asked for this pause; there is nothing here to wait on"
-            )]
-            std::thread::sleep(wait);
-            pause *= 2;
-            tries += 1;
+            tokio::time::sleep(wait).await;
+            backoff *= 2;
         }
+        unreachable!("the last attempt returns")
     }
 
-    /// With an error: whether it may be asked again, and after what wait the endpoint said.
-    fn ask_once(
-        &self,
-        path: &str,
-        body: &str,
-    ) -> Result<Vec<u8>, (NoAnswer, Option<Option<Duration>>)> {
-        let mut asked = self
-            .agent
+    async fn attempt(&self, path: &str, body: &str, limit: Duration) -> Result<Vec<u8>, Failure> {
+        let mut request = self
+            .client
             .post(format!("{}/{path}", self.url))
-            .header("content-type", "application/json");
+            .timeout(limit)
+            .header("content-type", "application/json")
+            .body(body.to_owned());
         if let Some(key) = &self.key {
-            asked = asked.header("authorization", format!("Bearer {key}"));
+            request = request.bearer_auth(key);
         }
-        let failed = |error: Error| match error {
-            Error::Timeout(_) => (NoAnswer::Timeout, None),
-            Error::ConnectionFailed | Error::HostNotFound => {
-                (NoAnswer::Unreachable(error.to_string()), Some(None))
-            }
-            Error::Io(cause) if cause.kind() == std::io::ErrorKind::ConnectionRefused => {
-                (NoAnswer::Unreachable(cause.to_string()), Some(None))
-            }
-            other => (NoAnswer::Unreachable(other.to_string()), None),
-        };
-        let answer = asked.send(body).map_err(failed)?;
-        let status = answer.status();
-        let wait = answer
+        let response = request.send().await.map_err(|error| failure(&error))?;
+        let status = response.status();
+        let retry_after = response
             .headers()
             .get("retry-after")
             .and_then(|value| value.to_str().ok()?.parse().ok())
             .map(Duration::from_secs);
-        let bytes = answer
-            .into_body()
-            .with_config()
-            .limit(MAX_ANSWER)
-            .read_to_vec()
-            .map_err(failed)?;
+        let body = read_body(response, MAX_RESPONSE).await;
+        let bytes = body.map_err(|error| Failure {
+            repeatable: false,
+            ..failure(&error)
+        })?;
+        let bytes = bytes.ok_or_else(|| Failure {
+            error: EndpointError::Unreachable(format!(
+                "its response is longer than {MAX_RESPONSE} bytes"
+            )),
+            repeatable: false,
+            retry_after: None,
+        })?;
         if status.is_success() {
             return Ok(bytes);
         }
-        let said = String::from_utf8_lossy(&bytes);
-        let said = said.chars().take(EXCERPT).collect();
-        let status = status.as_u16();
-        let again = matches!(status, 429 | 503).then_some(wait);
-        Err((NoAnswer::Status { status, said }, again))
+        let text = String::from_utf8_lossy(&bytes);
+        Err(Failure {
+            error: EndpointError::Status {
+                status: status.as_u16(),
+                message: clawhost_http::error_message(&text),
+            },
+            repeatable: matches!(status.as_u16(), 429 | 503),
+            retry_after,
+        })
+    }
+}
+
+fn failure(error: &reqwest::Error) -> Failure {
+    Failure {
+        repeatable: error.is_connect() && !error.is_timeout(),
+        error: if error.is_timeout() {
+            EndpointError::Timeout
+        } else {
+            EndpointError::Unreachable(clawhost_http::root_cause(error))
+        },
+        retry_after: None,
     }
 }
 
@@ -162,24 +152,24 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// What was asked, and how to answer it: status line, further headers and body.
-    type Answering = Box<dyn Fn(&str, &str) -> (String, String) + Send>;
+    /// Maps head and body of a request to status line with further headers, and body.
+    type Respond = Box<dyn Fn(&str, &str) -> (String, String) + Send>;
 
     /// A server that answers one connection after the other.
     pub(in crate::capabilities) struct Peer {
         pub(in crate::capabilities) url: String,
-        /// Bodies of the questions.
-        pub(in crate::capabilities) asked: Arc<Mutex<Vec<String>>>,
+        /// Bodies of the requests.
+        pub(in crate::capabilities) requests: Arc<Mutex<Vec<String>>>,
     }
 
     pub(in crate::capabilities) fn peer(
         answer: impl Fn(&str, &str) -> (String, String) + Send + 'static,
     ) -> Peer {
-        let answer: Answering = Box::new(answer);
+        let answer: Respond = Box::new(answer);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&asked);
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&requests);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
@@ -201,24 +191,24 @@ pub(super) mod tests {
                 reader.read_exact(&mut body).unwrap();
                 let body = String::from_utf8(body).unwrap();
                 seen.lock().unwrap().push(body.clone());
-                let (status, said) = answer(&head, &body);
+                let (status, text) = answer(&head, &body);
                 let text = format!(
-                    "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{said}",
-                    said.len()
+                    "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{text}",
+                    text.len()
                 );
                 // A client that has gone does not wait for it.
                 let _ = stream.write_all(text.as_bytes());
             }
         });
-        Peer { url, asked }
+        Peer { url, requests }
     }
 
     fn endpoint(url: &str) -> Endpoint {
         Endpoint::new(url, Some("s3cret".to_owned()), Duration::from_secs(20))
     }
 
-    #[test]
-    fn a_busy_endpoint_is_asked_again_and_a_failing_one_is_not() {
+    #[tokio::test]
+    async fn a_busy_endpoint_is_retried_and_a_failing_one_is_not() {
         let count = Arc::new(Mutex::new(0));
         let times = Arc::clone(&count);
         let busy = peer(move |head, _| {
@@ -230,14 +220,17 @@ pub(super) mod tests {
                 _ => ("200 OK".to_owned(), "now".to_owned()),
             }
         });
-        assert_eq!(endpoint(&busy.url).ask("x", "{}"), Ok(b"now".to_vec()));
+        assert_eq!(
+            endpoint(&busy.url).post("x", "{}").await,
+            Ok(b"now".to_vec())
+        );
         assert_eq!(*count.lock().unwrap(), 2);
         let broken = peer(|_, _| ("500 Oops".to_owned(), "no".to_owned()));
-        let failure = NoAnswer::Status {
+        let failure = EndpointError::Status {
             status: 500,
-            said: "no".to_owned(),
+            message: "no".to_owned(),
         };
-        assert_eq!(endpoint(&broken.url).ask("x", "{}"), Err(failure));
-        assert_eq!(broken.asked.lock().unwrap().len(), 1);
+        assert_eq!(endpoint(&broken.url).post("x", "{}").await, Err(failure));
+        assert_eq!(broken.requests.lock().unwrap().len(), 1);
     }
 }

@@ -1,18 +1,21 @@
-//! Models behind an OpenAI-compatible endpoint elsewhere.
+//! Models behind an external OpenAI-compatible endpoint.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use clawhost_chat::AssistantMessage;
 use clawhost_plugins::{
     Message, ModelChoice, ModelError, ModelFinish, ModelRequest, ModelResponse,
 };
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::endpoint::{Endpoint, NoAnswer};
+use super::endpoint::{Endpoint, EndpointError};
+use super::network::on_network;
 
 /// An endpoint that speaks `/chat/completions`.
 pub(crate) struct External {
-    endpoint: Endpoint,
+    endpoint: Arc<Endpoint>,
     model: String,
     /// Whether it is asked for log-probs.
     logprobs: bool,
@@ -28,39 +31,29 @@ impl External {
         logprobs: bool,
     ) -> External {
         External {
-            endpoint: Endpoint::new(url, key, timeout),
+            endpoint: Arc::new(Endpoint::new(url, key, timeout)),
             model: model.to_owned(),
             logprobs,
         }
     }
 
-    /// Asks. Dropping the future closes the connection.
+    /// Requests completions. Dropping the future closes the connection.
     pub(crate) async fn complete(
-        self: Arc<Self>,
-        request: ModelRequest,
-    ) -> Result<ModelResponse, ModelError> {
-        let (endpoint, _abort) = self.endpoint.for_one_question();
-        tokio::task::spawn_blocking(move || self.ask(&endpoint, &request))
-            .await
-            .unwrap_or_else(|error| Err(ModelError::Unavailable(error.to_string())))
-    }
-
-    fn ask(
         &self,
-        endpoint: &Endpoint,
         request: &ModelRequest,
     ) -> Result<ModelResponse, ModelError> {
-        let mut body = body(&self.model, request);
-        if self.logprobs
-            && let Some(fields) = body.as_object_mut()
-        {
-            fields.insert("logprobs".to_owned(), true.into());
+        let mut body = body(&self.model, request)?;
+        if self.logprobs {
+            body["logprobs"] = true.into();
         }
         let body = body.to_string();
-        let asked = endpoint.ask("chat/completions", &body);
-        let bytes = asked.map_err(|failure| match failure {
-            NoAnswer::Timeout => ModelError::Timeout,
-            NoAnswer::Status { status, .. } if (400..500).contains(&status) && status != 429 => {
+        let (endpoint, request_bytes) = (Arc::clone(&self.endpoint), body.len());
+        let response = on_network(async move { endpoint.post("chat/completions", &body).await });
+        let bytes = response.await.map_err(|failure| match failure {
+            EndpointError::Timeout => ModelError::Timeout,
+            EndpointError::Status { status, .. }
+                if (400..500).contains(&status) && status != 429 =>
+            {
                 ModelError::Rejected(failure.to_string())
             }
             other => ModelError::Unavailable(other.to_string()),
@@ -68,13 +61,13 @@ impl External {
         let value: Value = serde_json::from_slice(&bytes).map_err(|error| {
             ModelError::Unavailable(format!("the endpoint sent no JSON: {error}"))
         })?;
-        read(&value, body.len()).ok_or_else(|| {
+        read(&value, request_bytes).ok_or_else(|| {
             ModelError::Unavailable("the endpoint's answer is no chat completion".to_owned())
         })
     }
 }
 
-fn body(model: &str, request: &ModelRequest) -> Value {
+fn body(model: &str, request: &ModelRequest) -> Result<Value, ModelError> {
     let messages: Vec<Value> = request.messages.iter().map(Message::to_openai).collect();
     let mut fields = serde_json::Map::new();
     let mut set = |key: &str, value: Value| fields.insert(key.to_owned(), value);
@@ -99,20 +92,21 @@ fn body(model: &str, request: &ModelRequest) -> Value {
         set("tools", tools.collect());
     }
     if let Some(schema) = &request.schema {
-        let schema: Value = serde_json::from_str(schema).unwrap_or(Value::Null);
+        let schema: Value = serde_json::from_str(schema)
+            .map_err(|error| ModelError::Rejected(format!("the schema is no JSON: {error}")))?;
         set(
             "response_format",
             json!({"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}),
         );
     }
-    Value::Object(fields)
+    Ok(Value::Object(fields))
 }
 
 /// Bytes of a token, where the endpoint does not say how many there were.
 const TOKEN_BYTES: usize = 4;
 
 /// Reads the answer to a request of so many bytes. What an endpoint does not count is estimated: it is never free.
-fn read(value: &Value, asked_bytes: usize) -> Option<ModelResponse> {
+fn read(value: &Value, request_bytes: usize) -> Option<ModelResponse> {
     let choices = value.get("choices")?.as_array()?;
     let count = |key: &str, bytes: usize| {
         let counted = value.pointer(&format!("/usage/{key}"));
@@ -129,7 +123,7 @@ fn read(value: &Value, asked_bytes: usize) -> Option<ModelResponse> {
             .iter()
             .map(|choice| {
                 Some(ModelChoice {
-                    message: Message::from_openai(choice.get("message")?).ok()?,
+                    message: (&AssistantMessage::deserialize(choice.get("message")?).ok()?).into(),
                     finish: match choice.get("finish_reason").and_then(Value::as_str) {
                         Some("length") => ModelFinish::Length,
                         Some("tool_calls" | "function_call") => ModelFinish::ToolCalls,
@@ -140,7 +134,7 @@ fn read(value: &Value, asked_bytes: usize) -> Option<ModelResponse> {
                 })
             })
             .collect::<Option<_>>()?,
-        prompt_tokens: count("prompt_tokens", asked_bytes),
+        prompt_tokens: count("prompt_tokens", request_bytes),
         completion_tokens: count("completion_tokens", said_bytes),
     })
 }
@@ -173,7 +167,7 @@ mod tests {
             seed: Some(u64::MAX),
             schema: None,
         };
-        let body = body("m", &request);
+        let body = body("m", &request).unwrap();
         assert_eq!(body["messages"], json!([{"role": "user", "content": "hi"}]));
         assert_eq!((&body["n"], &body["stop"]), (&json!(3), &json!(["\n"])));
         assert_eq!(body["seed"], json!(i64::MAX));
@@ -216,7 +210,7 @@ mod tests {
             while stream.read(&mut bytes).is_ok_and(|read| read > 0) {}
         });
         let timeout = Duration::from_secs(3_600);
-        let external = Arc::new(External::new(&url, "m", None, timeout, false));
+        let external = External::new(&url, "m", None, timeout, false);
         let request = ModelRequest {
             model: "judge".into(),
             messages: vec![Message::text(Role::User, "hi")],
@@ -229,7 +223,7 @@ mod tests {
             seed: None,
             schema: None,
         };
-        let waiting = tokio::spawn(external.complete(request));
+        let waiting = tokio::spawn(async move { external.complete(&request).await });
         received.await.unwrap();
         waiting.abort();
         let closed = tokio::time::timeout(Duration::from_secs(60), peer).await;

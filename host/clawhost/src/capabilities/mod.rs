@@ -1,7 +1,6 @@
-//! What the host offers to plugins that are granted it: models, state, a way out.
+//! The capabilities of plugins: models, state, network. Implements the traits of the plugin host.
 //!
-//! The plugin host knows these as traits; here is what stands behind them. Limits and grants are
-//! not looked at here: nothing gets this far that the plugin host did not let through.
+//! Limits and grants are not checked here; the plugin host has checked them before.
 
 mod endpoint;
 mod external;
@@ -9,9 +8,6 @@ mod models;
 mod network;
 mod state;
 mod teacher;
-
-pub use models::{ModelAlias, Which};
-pub use state::StateConfig;
 
 pub(crate) use models::Models;
 pub(crate) use network::Internet;

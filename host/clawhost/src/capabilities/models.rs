@@ -3,61 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use clawhost_config::Secret;
+use anyhow::{Context, Result};
+use clawhost_chat::{ChatInput, ReplyParserOptions, Tool, ToolSchemas, parse_reply};
+use clawhost_config::{LocalModel, ModelAlias};
+use clawhost_engine::{
+    CallableTool, Constraint, Engine, Event, FinishReason, GenerateRequest, Generation,
+    LoadedVersion, Priority, SamplingParams, Sequence, SubmitError, ToolCallConstraint,
+    check_schema,
+};
 use clawhost_plugins::{
     Answer, Message, ModelChoice, ModelClient, ModelError, ModelFinish, ModelRequest,
     ModelResponse, Role, ToolSpec,
 };
-use clawhost_policy::{
-    CallableTool, ChatInput, Constraint, Engine, Event, FinishReason, GenerateRequest, Generation,
-    LoadedVersion, Priority, ReplyParserOptions, SamplingParams, Sequence, SubmitError,
-    ToolCallConstraint, ToolSchemas, check_schema, parse_reply,
-};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::external::External;
-
-/// `[models.ALIAS]`: what stands behind an alias.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ModelAlias {
-    /// `policy` (the served model as it has learned so far) or `reference` (its base). Default none.
-    #[serde(skip_serializing_if = "Option::is_none", rename = "source")]
-    pub served: Option<Which>,
-    /// Base address of an OpenAI-compatible endpoint, with `/v1`. Default none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
-    /// The endpoint's name of the model. Default the alias.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
-    /// The endpoint's API key itself, or `env:NAME` to read it from the environment. Default none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub api_key: Option<Secret>,
-    /// Longest wait for the endpoint's answer. The plugin's own limits are usually shorter. Default "10m".
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        rename = "timeout",
-        with = "clawhost_config::Seconds"
-    )]
-    pub timeout_seconds: Option<u64>,
-    /// Whether the endpoint is asked for log-probs of what it says, which not all know how to give. Default false.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub logprobs: bool,
-}
-
-/// One of the models on this machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Which {
-    /// The served model with its active adapter.
-    Policy,
-    /// Its base, which never changes.
-    Reference,
-}
 
 /// Models by alias. `policy` is always there; `judge` and `teacher` are the reference unless the
 /// configuration says otherwise.
@@ -68,7 +28,7 @@ pub(crate) struct Models {
 
 #[derive(Clone)]
 enum Backend {
-    Served(Which),
+    Served(LocalModel),
     External(Arc<External>),
 }
 
@@ -79,22 +39,14 @@ impl Models {
     /// An alias that says nothing or two things, a key whose variable is not set.
     pub(crate) fn new(engine: Engine, configured: &BTreeMap<String, ModelAlias>) -> Result<Models> {
         let mut aliases = BTreeMap::from([
-            ("policy".to_owned(), Backend::Served(Which::Policy)),
-            ("judge".to_owned(), Backend::Served(Which::Reference)),
-            ("teacher".to_owned(), Backend::Served(Which::Reference)),
+            ("policy".to_owned(), Backend::Served(LocalModel::Policy)),
+            ("judge".to_owned(), Backend::Served(LocalModel::Reference)),
+            ("teacher".to_owned(), Backend::Served(LocalModel::Reference)),
         ]);
         for (alias, section) in configured {
-            let backend = match (&section.served, &section.url) {
-                (Some(which), None) => {
-                    ensure!(
-                        section.model.is_none()
-                            && section.api_key.is_none()
-                            && section.timeout_seconds.is_none()
-                            && !section.logprobs,
-                        "models.{alias}: model, api_key, timeout and logprobs belong to an endpoint with url"
-                    );
-                    Backend::Served(*which)
-                }
+            section.validate(alias)?;
+            let backend = match (&section.source, &section.url) {
+                (Some(which), None) => Backend::Served(*which),
                 (None, Some(url)) => {
                     let key = section
                         .api_key
@@ -105,14 +57,11 @@ impl Models {
                         })
                         .transpose()?;
                     let model = section.model.as_deref().unwrap_or(alias);
-                    let timeout =
-                        Duration::from_secs(section.timeout_seconds.unwrap_or(600).max(1));
+                    let timeout = section.timeout();
                     let external = External::new(url, model, key, timeout, section.logprobs);
                     Backend::External(Arc::new(external))
                 }
-                _ => anyhow::bail!(
-                    "models.{alias}: give either source = \"policy\" or \"reference\", or the url of an OpenAI-compatible endpoint"
-                ),
+                _ => unreachable!("a valid alias has either a source or a url"),
             };
             aliases.insert(alias.clone(), backend);
         }
@@ -133,7 +82,7 @@ impl ModelClient for Models {
         let engine = self.engine.clone();
         Box::pin(async move {
             match backend? {
-                Backend::External(endpoint) => endpoint.complete(request).await,
+                Backend::External(endpoint) => endpoint.complete(&request).await,
                 Backend::Served(which) => complete(engine, which, request).await,
             }
         })
@@ -150,17 +99,13 @@ impl ModelClient for Models {
         Box::pin(async move {
             match backend? {
                 Backend::External(_) => Err(ModelError::Rejected(format!(
-                    "{model} is an endpoint elsewhere, which cannot score; name a served model"
+                    "{model} is an external endpoint, which cannot score; name a served model"
                 ))),
                 Backend::Served(which) => {
                     let wanted = Wanted::default();
                     let still_wanted = wanted.0.clone();
-                    let scored = tokio::task::spawn_blocking(move || {
-                        score(&engine, which, &messages, &completion, &still_wanted)
-                    });
-                    scored
+                    blocking(move || score(&engine, which, &messages, &completion, &still_wanted))
                         .await
-                        .map_err(|error| ModelError::Unavailable(error.to_string()))?
                 }
             }
         })
@@ -179,18 +124,25 @@ impl ModelClient for Models {
             match backend? {
                 Backend::External(_) => Ok(None),
                 Backend::Served(_) => {
-                    let counted = tokio::task::spawn_blocking(move || {
-                        let (_, prompt) = render(&engine, &messages, &tools)?;
+                    blocking(move || {
+                        let (_, prompt) = render(&engine, &messages, &chat_tools(&tools))?;
                         let reply = encode(&engine, &completion)?;
                         Ok(Some((prompt.len() + reply.len()) as u64))
-                    });
-                    counted
-                        .await
-                        .map_err(|error| ModelError::Unavailable(error.to_string()))?
+                    })
+                    .await
                 }
             }
         })
     }
+}
+
+/// Runs work that takes long off the async threads.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ModelError> + Send + 'static,
+) -> Result<T, ModelError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| Err(ModelError::Unavailable(error.to_string())))
 }
 
 /// Says to work on another thread, when it is dropped, that nobody waits for it any more.
@@ -215,44 +167,51 @@ fn encode(engine: &Engine, text: &str) -> Result<Vec<u32>, ModelError> {
 }
 
 /// The weights that an alias means at this moment.
-fn weights(engine: &Engine, which: Which) -> LoadedVersion {
+fn weights(engine: &Engine, which: LocalModel) -> LoadedVersion {
     match which {
-        Which::Policy => engine.active(),
-        Which::Reference => LoadedVersion::base(engine.model()),
+        LocalModel::Policy => engine.active(),
+        LocalModel::Reference => LoadedVersion::base(engine.model()),
     }
+}
+
+/// The tools as the chat template renders them.
+fn chat_tools(tools: &[ToolSpec]) -> Vec<Tool> {
+    let tools = tools.iter().map(|tool| {
+        serde_json::from_value(tool.to_openai()).expect("a tool of a plugin is one of OpenAI's")
+    });
+    tools.collect()
 }
 
 /// The prompt's text and tokens.
 fn render(
     engine: &Engine,
     messages: &[Message],
-    tools: &[ToolSpec],
+    tools: &[Tool],
 ) -> Result<(String, Vec<u32>), ModelError> {
-    let rejected = |error: String| ModelError::Rejected(error);
-    let messages: Vec<Value> = messages.iter().map(Message::to_openai).collect();
-    let tools: Vec<Value> = tools.iter().map(ToolSpec::to_openai).collect();
+    let messages = messages
+        .iter()
+        .map(|message| serde_json::from_value(message.to_openai()))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| ModelError::Rejected(error.to_string()))?;
     let text = engine
         .template()
         .render(&ChatInput {
             messages: &messages,
-            tools: &tools,
+            tools,
             add_generation_prompt: true,
             extra: None,
         })
-        .map_err(|error| rejected(error.to_string()))?;
+        .map_err(|error| ModelError::Rejected(error.to_string()))?;
     let ids = encode(engine, &text)?;
     Ok((text, ids))
 }
 
 async fn complete(
     engine: Engine,
-    which: Which,
+    which: LocalModel,
     request: ModelRequest,
 ) -> Result<ModelResponse, ModelError> {
-    let started = tokio::task::spawn_blocking(move || begin(&engine, which, &request));
-    let (reading, generations) = started
-        .await
-        .map_err(|error| ModelError::Unavailable(error.to_string()))??;
+    let (reading, generations) = blocking(move || begin(&engine, which, &request)).await?;
     let mut response = ModelResponse {
         choices: Vec::new(),
         prompt_tokens: 0,
@@ -276,12 +235,12 @@ struct Reading {
 /// All choices, or none: dropping a generation cancels it.
 fn begin(
     engine: &Engine,
-    which: Which,
+    which: LocalModel,
     request: &ModelRequest,
 ) -> Result<(Reading, Vec<Generation>), ModelError> {
-    let (text, prompt) = render(engine, &request.messages, &request.tools)?;
+    let tools = chat_tools(&request.tools);
+    let (text, prompt) = render(engine, &request.messages, &tools)?;
     let served = weights(engine, which);
-    let tools: Vec<Value> = request.tools.iter().map(ToolSpec::to_openai).collect();
     let style = engine
         .reply_format()
         .parser_options(&text, !tools.is_empty());
@@ -334,6 +293,7 @@ fn constraint(
     let schema = serde_json::from_str(schema)
         .map_err(|error| ModelError::Rejected(format!("the schema is no JSON: {error}")))?;
     let tools = request.tools.iter().map(|tool| {
+        // A tool whose parameters are no schema can be called with any arguments.
         let parameters = serde_json::from_str(&tool.parameters).ok();
         CallableTool {
             name: tool.name.clone(),
@@ -395,7 +355,7 @@ async fn finish(
 
 fn score(
     engine: &Engine,
-    which: Which,
+    which: LocalModel,
     messages: &[Message],
     completion: &str,
     wanted: &AtomicBool,
@@ -423,21 +383,20 @@ fn score(
         tokens: &tokens,
         start,
         temperature: 1.0,
-        candidates: clawhost_policy::Candidates::None,
+        candidates: clawhost_engine::Candidates::None,
     };
-    served
-        .score(engine.model(), &[sequence])
-        .map_err(|error| rejected(error.to_string()))?
-        .pop()
-        .map(|scored| scored.logprobs)
-        .ok_or_else(|| ModelError::Unavailable("nothing was scored".to_owned()))
+    let scored = engine.score(&served, &[sequence]);
+    let mut scored = scored.map_err(|error| rejected(error.to_string()))?;
+    Ok(scored.remove(0).logprobs)
 }
 
 #[cfg(test)]
 mod tests {
-    use clawhost_policy::{EngineOptions, ModelFiles};
+    use clawhost_engine::EngineOptions;
+    use clawhost_model::ModelFiles;
 
     use super::*;
+    use serde_json::Value;
 
     fn ask(model: &str) -> ModelRequest {
         ModelRequest {
@@ -455,7 +414,8 @@ mod tests {
     }
 
     fn models(text: &str) -> Result<Models> {
-        let engine = Engine::load(&ModelFiles::embedded(), EngineOptions::default()).unwrap();
+        let engine =
+            clawhost_cpu::load_engine(&ModelFiles::embedded(), EngineOptions::default()).unwrap();
         Models::new(engine, &toml::from_str(text).unwrap())
     }
 

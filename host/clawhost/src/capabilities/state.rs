@@ -1,48 +1,9 @@
 //! `state` over the journal: what plugins keep for themselves, under a quota for each plugin and run.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
+use clawhost_config::StateConfig;
 use clawhost_journal::{Journal, JournalError, PluginPutOutcome, PluginQuota, PluginScope};
 use clawhost_plugins::{Answer, StateEntry, StateError, StatePage, StateScope, StateStore};
-use serde::{Deserialize, Serialize};
-
-/// `[plugin_state]`: what each plugin may keep in a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct StateConfig {
-    /// Bytes of keys and values together. Default 16777216.
-    pub max_bytes: u64,
-    /// Keys. Default 10000.
-    pub max_keys: u64,
-}
-
-impl Default for StateConfig {
-    fn default() -> Self {
-        Self {
-            max_bytes: 16 << 20,
-            max_keys: 10_000,
-        }
-    }
-}
-
-impl StateConfig {
-    /// Checks both values.
-    ///
-    /// # Errors
-    /// The first that cannot work, with its key.
-    pub(crate) fn validate(&self) -> Result<()> {
-        for (key, value) in [
-            ("plugin_state.max_bytes", self.max_bytes),
-            ("plugin_state.max_keys", self.max_keys),
-        ] {
-            // The journal counts in signed numbers.
-            ensure!(
-                value <= 1 << 40,
-                "{key} = {value}: must be at most 1099511627776"
-            );
-        }
-        Ok(())
-    }
-}
 
 /// The state of all plugins of one journal.
 pub(crate) struct PluginState {
@@ -56,7 +17,7 @@ impl PluginState {
         Self {
             journal,
             quota: PluginQuota {
-                bytes: config.max_bytes,
+                bytes: config.max_size,
                 keys: config.max_keys,
             },
         }
@@ -71,7 +32,7 @@ impl PluginState {
     }
 
     /// Asks the journal off the threads that run guests: a full disk or a long commit holds up nobody else.
-    fn ask<T: Send + 'static>(
+    fn query<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Journal) -> Result<Result<T, StateError>, JournalError> + Send + 'static,
     ) -> Answer<Result<T, StateError>> {
@@ -100,7 +61,7 @@ fn scope(of: StateScope) -> PluginScope {
 
 impl StateStore for PluginState {
     fn get(&self, of: StateScope, key: String) -> Answer<Result<Option<StateEntry>, StateError>> {
-        self.ask(move |journal| {
+        self.query(move |journal| {
             let entry = journal.plugin_entry(&scope(of), &key)?;
             Ok(Ok(entry.map(|entry| StateEntry {
                 value: entry.value,
@@ -117,7 +78,7 @@ impl StateStore for PluginState {
         expected: Option<u64>,
     ) -> Answer<Result<u64, StateError>> {
         let quota = self.quota;
-        self.ask(move |journal| {
+        self.query(move |journal| {
             let put = journal.put_plugin_entry(&scope(of), &key, &value, expected, quota)?;
             Ok(match put {
                 PluginPutOutcome::Written { version } => Ok(version),
@@ -128,7 +89,7 @@ impl StateStore for PluginState {
     }
 
     fn delete(&self, of: StateScope, key: String) -> Answer<Result<(), StateError>> {
-        self.ask(move |journal| {
+        self.query(move |journal| {
             journal.remove_plugin_entry(&scope(of), &key)?;
             Ok(Ok(()))
         })
@@ -141,7 +102,7 @@ impl StateStore for PluginState {
         cursor: Option<String>,
         limit: usize,
     ) -> Answer<Result<StatePage, StateError>> {
-        self.ask(move |journal| {
+        self.query(move |journal| {
             let page = journal.plugin_keys(&scope(of), &prefix, cursor.as_deref(), limit)?;
             Ok(Ok(StatePage {
                 keys: page.keys,
@@ -164,7 +125,7 @@ mod tests {
 
     #[tokio::test]
     async fn conflicts_and_quota_are_told_and_pages_follow_each_other() {
-        let config: StateConfig = toml::from_str("max_bytes = 30\nmax_keys = 3").unwrap();
+        let config: StateConfig = toml::from_str("max_size = \"30B\"\nmax_keys = 3").unwrap();
         let state = PluginState::in_memory(config).unwrap();
         let put = |key: &str, value: &[u8], expected| {
             state.put(scope("p"), key.to_owned(), value.to_vec(), expected)
@@ -210,15 +171,5 @@ mod tests {
         assert_eq!([&one, &other].iter().filter(|end| end.is_ok()).count(), 1);
         let late = if one.is_ok() { other } else { one };
         assert_eq!(late, Err(StateError::Conflict));
-    }
-
-    #[test]
-    fn a_quota_that_cannot_be_counted_is_named() {
-        let config = StateConfig {
-            max_keys: u64::MAX,
-            ..StateConfig::default()
-        };
-        let said = config.validate().unwrap_err().to_string();
-        assert!(said.contains("plugin_state.max_keys"), "{said}");
     }
 }

@@ -6,16 +6,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clawhost_policy::Tokenizer;
+use clawhost_chat::Tokenizer;
+use clawhost_config::Secret;
 use clawhost_training::{
     RemoteTeacher, TeacherEndpoint, TeacherError, TeacherRequest, TeacherScores,
 };
 use serde_json::{Value, json};
 
-use super::endpoint::{Endpoint, NoAnswer};
+use super::endpoint::{Endpoint, EndpointError};
+use super::network::NETWORK_RUNTIME;
 
 /// Letters, digits, punctuation and white space, which vocabularies cut each in their own way.
 const SPELLED: &str = "Unbelievably, 31415 students' half-finished answers (see page 12) weren't re-read; def f(x):\n    return x**2 != 100_000";
@@ -42,14 +43,10 @@ impl FarTeacher {
     /// # Errors
     /// A key whose variable is not set.
     pub(crate) fn new(options: &TeacherEndpoint, tokenizer: Arc<Tokenizer>) -> Result<Self> {
-        let key = options.key_env.as_ref().map(|name| {
-            std::env::var(name).with_context(|| {
-                format!("training.teacher.endpoint.key_env names {name}, which is not set; export it before starting")
-            })
-        });
-        let timeout = Duration::from_secs_f64(options.timeout_seconds.max(0.001));
+        let key = options.api_key.as_ref().map(Secret::read).transpose();
+        let key = key.context("training.teacher.endpoint.api_key")?;
         Ok(Self {
-            endpoint: Endpoint::new(&options.url, key.transpose()?, timeout),
+            endpoint: Endpoint::new(&options.url, key, options.timeout),
             model: options.model.clone(),
             tokenizer,
             checked: AtomicBool::new(false),
@@ -109,32 +106,45 @@ impl FarTeacher {
             "echo": true,
             "logprobs": top.max(1),
         });
-        if by_id && let Some(fields) = body.as_object_mut() {
-            fields.insert("return_tokens_as_token_ids".to_owned(), true.into());
+        if by_id {
+            body["return_tokens_as_token_ids"] = true.into();
         }
-        let bytes = self.endpoint.ask("completions", &body.to_string());
+        let body = body.to_string();
+        let bytes = NETWORK_RUNTIME.block_on(self.endpoint.post("completions", &body));
         let bytes = bytes.map_err(|failure| {
-            let said = format!("{} at {}: {failure}", self.model, self.endpoint.url());
+            let message = format!("{} at {}: {failure}", self.model, self.endpoint.url());
             match failure {
                 // Nothing is wrong with the question; a key or a name that is wrong is mended elsewhere.
-                NoAnswer::Status {
+                EndpointError::Status {
                     status: 400 | 413 | 422,
                     ..
-                } => TeacherError::Rejected(said),
-                _ => TeacherError::Unavailable(said),
+                } => TeacherError::Rejected(message),
+                _ => TeacherError::Unavailable(message),
             }
         })?;
         let found: Option<Echo> = serde_json::from_slice(&bytes)
             .ok()
             .and_then(|value: Value| Echo::read(&value));
-        match found {
-            Some(found) if found.logprobs.len() >= ids.len() => Ok(found),
-            _ => Err(TeacherError::Rejected(format!(
-                "{} at {} does not score prompts: it has to answer /completions with echo = true by the log-probs of the prompt's tokens, as vLLM does",
-                self.model,
-                self.endpoint.url()
-            ))),
+        let rejected = |reason: String| {
+            let (model, url) = (&self.model, self.endpoint.url());
+            Err(TeacherError::Rejected(format!("{model} at {url} {reason}")))
+        };
+        let Some(found) = found.filter(|found| !found.logprobs.is_empty()) else {
+            return rejected(
+                "does not score prompts: it has to answer /completions with echo = true by the log-probs of the prompt's tokens, as vLLM does"
+                    .to_owned(),
+            );
+        };
+        // The prompt's tokens and the one that it went on with. With any other number, log-probs would belong to other
+        // tokens than they are read for.
+        let (tokens, logprobs) = (found.tokens.len(), found.logprobs.len());
+        if tokens != logprobs || !(ids.len()..=ids.len() + 1).contains(&tokens) {
+            return rejected(format!(
+                "returned {tokens} tokens with {logprobs} log-probs for a prompt of {} tokens; it has to score the token ids as they are sent, without adding or removing any",
+                ids.len()
+            ));
         }
+        Ok(found)
     }
 }
 
@@ -166,8 +176,8 @@ impl Echo {
         Some(Self {
             tokens: list("tokens")?
                 .iter()
-                .map(|token| token.as_str().unwrap_or("").to_owned())
-                .collect(),
+                .map(|token| token.as_str().map(str::to_owned))
+                .collect::<Option<_>>()?,
             logprobs: list("token_logprobs")?.iter().map(number).collect(),
             tops: tops.unwrap_or_default(),
         })
@@ -207,11 +217,7 @@ impl RemoteTeacher for FarTeacher {
         }
         let range = prompt.len()..ids.len();
         let mut answer = TeacherScores {
-            logprobs: found
-                .logprobs
-                .get(range.clone())
-                .unwrap_or_default()
-                .to_vec(),
+            logprobs: found.logprobs[range.clone()].to_vec(),
             ..TeacherScores::default()
         };
         for at in range.filter(|_| top > 0) {
@@ -230,13 +236,14 @@ impl RemoteTeacher for FarTeacher {
 
 #[cfg(test)]
 mod tests {
-    use clawhost_policy::{Candidates, Engine, EngineOptions, ModelFiles, Sequence};
+    use clawhost_engine::{Candidates, Engine, EngineOptions, Sequence};
+    use clawhost_model::ModelFiles;
 
     use super::super::endpoint::tests::{Peer, peer};
     use super::*;
 
     fn engine() -> Engine {
-        Engine::load(&ModelFiles::embedded(), EngineOptions::default()).unwrap()
+        clawhost_cpu::load_engine(&ModelFiles::embedded(), EngineOptions::default()).unwrap()
     }
 
     /// An endpoint in the form of vLLM that the base model here answers for; `shift` is added to each id first.
@@ -255,7 +262,11 @@ mod tests {
                 temperature: 1.0,
                 candidates: Candidates::Top(k),
             };
-            let scored = engine.model().score(None, &[sequence]).unwrap().remove(0);
+            let scored = engine
+                .backend()
+                .score_weights(None, &[sequence])
+                .unwrap()
+                .remove(0);
             let by_id = asked["return_tokens_as_token_ids"] == true;
             let spell = |id: u32| match by_id {
                 true => format!("token_id:{id}"),
@@ -293,8 +304,8 @@ mod tests {
         let options = TeacherEndpoint {
             url: url.to_owned(),
             model: "t".to_owned(),
-            key_env: None,
-            timeout_seconds: 30.0,
+            api_key: None,
+            timeout: std::time::Duration::from_secs(30),
         };
         FarTeacher::new(&options, engine.tokenizer().clone()).unwrap()
     }
@@ -321,7 +332,11 @@ mod tests {
             temperature: 1.0,
             candidates: Candidates::Top(5),
         };
-        let own = engine.model().score(None, &[sequence]).unwrap().remove(0);
+        let own = engine
+            .backend()
+            .score_weights(None, &[sequence])
+            .unwrap()
+            .remove(0);
         let near = |a: &[f32], b: &[f32]| {
             assert_eq!(a.len(), b.len());
             assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5));
@@ -330,7 +345,34 @@ mod tests {
         near(&answer.top_logprobs, &own.candidate_logprobs);
         assert_eq!(answer.top, own.candidates);
         // The tokenizer was compared once.
-        assert_eq!(peer.asked.lock().unwrap().len(), 2);
+        assert_eq!(peer.requests.lock().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn another_number_of_tokens_or_logprobs_is_rejected() {
+        let engine = engine();
+        let ids = engine.tokenizer().encode(SPELLED).unwrap();
+        let spelled: Vec<String> = ids
+            .iter()
+            .map(|id| engine.tokenizer().decode_with_special(&[*id]))
+            .collect();
+        let count = ids.len();
+        for (tokens, logprobs) in [
+            (count - 1, count + 1),
+            (count + 1, count - 1),
+            (count + 3, count + 3),
+        ] {
+            let mut names = spelled.clone();
+            names.resize(tokens, "x".to_owned());
+            let answer = json!({"choices": [{"logprobs": {
+                "tokens": names, "token_logprobs": vec![-1.0; logprobs],
+            }}]});
+            let peer = peer(move |_, _| ("200 OK".to_owned(), answer.to_string()));
+            let error = teacher(&peer.url, &engine).check_at_start().unwrap_err();
+            let found =
+                format!("{tokens} tokens with {logprobs} log-probs for a prompt of {count}");
+            assert!(error.to_string().contains(&found), "{error}");
+        }
     }
 
     #[test]

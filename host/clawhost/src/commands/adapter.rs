@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use clawhost_journal::Journal;
-use clawhost_policy::{Model, ModelFiles, TrainedWeights};
+use clawhost_model::{Model, Quantization, TrainedWeights};
 use clawhost_training::ImportRequest;
 use serde_json::{Value, json};
 
 use crate::output::print;
+use crate::serve::model_files;
 use crate::staging::digests;
 
 /// Arguments of `clawhost adapter`.
@@ -50,9 +51,12 @@ pub(crate) struct ImportArgs {
     /// the previous one
     #[arg(long)]
     promote: bool,
-    /// Base model directory of the adapter [default: the embedded model]
-    #[arg(long, value_name = "DIR")]
+    /// Base model of the adapter: directory or GGUF file [default: the embedded model]
+    #[arg(long, value_name = "PATH")]
     model: Option<PathBuf>,
+    /// Format of the base model's linear weights, as engine.quantization: none, int8 or int4
+    #[arg(long, value_name = "FORMAT", default_value = "none")]
+    quantization: Quantization,
 }
 
 /// Runs the command.
@@ -63,18 +67,15 @@ pub(crate) fn adapter(args: &AdapterArgs) -> Result<ExitCode> {
 }
 
 fn import(args: &ImportArgs) -> Result<ExitCode> {
-    let files = match &args.model {
-        Some(dir) => ModelFiles::from_dir(dir)?,
-        None => ModelFiles::embedded(),
-    };
-    let base = Model::load(&files)?;
+    let files = model_files(args.model.as_deref())?;
+    let base = Model::load_quantized(&files, args.quantization)?;
     let weights = TrainedWeights::load(&args.dir, &base)
         .with_context(|| format!("cannot import {}", args.dir.display()))?;
     let journal = Journal::open(&args.data)?;
     let origin = json!({
         "directory": args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone()),
         "files": digests(&args.dir)?,
-        "provenance": provenance(&args.dir),
+        "provenance": provenance(&args.dir)?,
         "base": files.name(),
     });
     let request = ImportRequest {
@@ -101,17 +102,26 @@ fn import(args: &ImportArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The directory's provenance.json, if this program wrote it.
-fn provenance(dir: &Path) -> Value {
-    std::fs::read(dir.join("provenance.json"))
-        .ok()
-        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-        .unwrap_or(Value::Null)
+/// The directory's provenance.json, if there is one.
+fn provenance(dir: &Path) -> Result<Value> {
+    let path = dir.join("provenance.json");
+    if !path.exists() {
+        return Ok(Value::Null);
+    }
+    std::fs::read(&path)
+        .map_err(anyhow::Error::from)
+        .and_then(|bytes| Ok(serde_json::from_slice(&bytes)?))
+        .with_context(|| {
+            format!(
+                "cannot read {}; remove it to import without it",
+                path.display()
+            )
+        })
 }
 
 #[cfg(test)]
 mod tests {
-    use clawhost_policy::{Adapter, LoraSpec};
+    use clawhost_model::{Adapter, LoraSpec, ModelFiles};
 
     use super::*;
 
@@ -128,6 +138,7 @@ mod tests {
             data: dir.path().join("data"),
             promote: false,
             model: None,
+            quantization: Quantization::None,
         };
         import(&args).unwrap();
         let row = {

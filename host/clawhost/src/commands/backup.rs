@@ -217,7 +217,10 @@ fn list(dir: &Path, prefix: &str, files: &mut BTreeMap<String, String>) -> Resul
     let unreadable = || format!("cannot read {}", dir.display());
     for entry in fs::read_dir(dir).with_context(unreadable)? {
         let path = entry.with_context(unreadable)?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = path
+            .file_name()
+            .expect("an entry has a name")
+            .to_string_lossy();
         let name = format!("{prefix}{name}");
         if path.is_dir() {
             list(&path, &format!("{name}/"), files)?;

@@ -13,15 +13,18 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
+use clawhost_cpu::CpuBackend;
+use clawhost_engine::measure::Spread;
 use clawhost_journal::Journal;
 use clawhost_journal::bench::append_turns;
-use clawhost_policy::measure::Spread;
-use clawhost_policy::{Model, ModelFiles};
+use clawhost_model::Quantization;
 use clawhost_training::measure::{TrainWorkload, measure_updates};
 use clawhost_training::{TrainableParameters, TrainingOptions};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
-use crate::output::{print, print_json};
+use crate::output::print_result;
+use crate::serve::model_files;
 
 /// Arguments of `clawhost bench`.
 #[derive(Debug, Args)]
@@ -55,8 +58,8 @@ enum Command {
 /// Flags of every benchmark.
 #[derive(Debug, Clone, Args)]
 struct Shared {
-    /// Model directory instead of the embedded model
-    #[arg(long, value_name = "DIR")]
+    /// Model directory or GGUF file instead of the embedded model
+    #[arg(long, value_name = "PATH")]
     model: Option<PathBuf>,
     /// Measured repetitions
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -95,9 +98,11 @@ enum TrainedParameters {
 }
 
 /// One figure of a table.
+#[derive(Serialize)]
 struct Figure {
     name: String,
     unit: &'static str,
+    #[serde(flatten)]
     spread: Spread,
 }
 
@@ -110,26 +115,22 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
         Command::Soak(args) => return soak::run(args),
         Command::Journal(shared) => ("journal", shared, journal(shared)?),
     };
-    if shared.json {
-        let rows: Vec<Value> = figures
-            .iter()
-            .map(|f| json!({"name": f.name, "unit": f.unit, "median": f.spread.median, "low": f.spread.low, "high": f.spread.high}))
-            .collect();
-        print_json(&json!({"bench": command, "rounds": shared.rounds, "figures": rows}))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let width = figures.iter().map(|f| f.name.len()).max().unwrap_or(0);
-    for f in &figures {
-        print(&format!(
-            "{:width$}  {:>12} {}  (lowest {}, highest {})",
-            f.name,
-            number(f.spread.median),
-            f.unit,
-            number(f.spread.low),
-            number(f.spread.high)
-        ))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let value = json!({"bench": command, "rounds": shared.rounds, "figures": figures});
+    print_result(shared.json, &value, || {
+        let width = figures.iter().map(|f| f.name.len()).max();
+        let width = width.expect("every benchmark has a figure");
+        let lines = figures.iter().map(|f| {
+            format!(
+                "{:width$}  {:>12} {}  (lowest {}, highest {})\n",
+                f.name,
+                number(f.spread.median),
+                f.unit,
+                number(f.spread.low),
+                number(f.spread.high)
+            )
+        });
+        lines.collect()
+    })
 }
 
 pub(crate) fn number(value: f64) -> String {
@@ -144,39 +145,26 @@ fn streams_label(streams: usize) -> String {
     format!("{streams} stream{}", if streams == 1 { "" } else { "s" })
 }
 
-fn files(shared: &Shared) -> Result<ModelFiles> {
-    Ok(match &shared.model {
-        Some(dir) => ModelFiles::from_dir(dir)?,
-        None => ModelFiles::embedded(),
-    })
-}
-
 fn journal(shared: &Shared) -> Result<Vec<Figure>> {
     const TURNS: u32 = 500;
-    let dir = std::env::temp_dir().join(format!("clawhost-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&dir)
-        .with_context(|| format!("cannot create directory {}", dir.display()))?;
-    let measure = || -> Result<Vec<f64>> {
-        let journal = Journal::open(&dir)?;
-        append_turns(&journal, TURNS)?;
-        let mut rates = Vec::new();
-        for _ in 0..shared.rounds {
-            let seconds: f64 = append_turns(&journal, TURNS)?.iter().sum();
-            rates.push(f64::from(TURNS) / seconds);
-        }
-        Ok(rates)
-    };
-    let rates = measure();
-    std::fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
+    let dir = tempfile::tempdir().context("cannot create a temporary directory")?;
+    let journal = Journal::open(dir.path())?;
+    append_turns(&journal, TURNS)?;
+    let mut rates = Vec::new();
+    for _ in 0..shared.rounds {
+        let seconds: f64 = append_turns(&journal, TURNS)?.iter().sum();
+        rates.push(f64::from(TURNS) / seconds);
+    }
     Ok(vec![Figure {
         name: "turns recorded (request and reply)".to_owned(),
         unit: "turns/s",
-        spread: Spread::of(&rates?),
+        spread: Spread::of(&rates),
     }])
 }
 
 fn training(args: &TrainArgs) -> Result<Vec<Figure>> {
-    let model = Model::load(&files(&args.shared)?)?;
+    let files = model_files(args.shared.model.as_deref())?;
+    let backend = CpuBackend::load(&files, Quantization::None, 0)?;
     let (kind, parameters) = match args.parameters {
         TrainedParameters::Lora => ("LoRA update", TrainableParameters::Lora),
         TrainedParameters::Full => ("update of all parameters", TrainableParameters::Full),
@@ -192,7 +180,7 @@ fn training(args: &TrainArgs) -> Result<Vec<Figure>> {
         },
     };
     let before = resident("VmRSS:");
-    let measured = measure_updates(&model, &load)?;
+    let measured = measure_updates(&backend, &load)?;
     let peak = resident("VmHWM:");
     let figure = |name: String, unit, spread| Figure { name, unit, spread };
     let tokens = args.prompt_tokens.saturating_add(args.reply_tokens);

@@ -26,19 +26,7 @@ pub(crate) struct ConfigArgs {
 
 /// Runs the command.
 pub(crate) fn config(args: &ConfigArgs) -> Result<ExitCode> {
-    let mut config = Config::load_with(args.config.as_deref(), &args.set, None)?;
-    for key in &mut config.keys {
-        key.secret = key.secret.redacted();
-    }
-    let endpoints = config.models.values_mut().map(|model| &mut model.api_key);
-    let remote = config
-        .engine
-        .remote
-        .iter_mut()
-        .map(|remote| &mut remote.api_key);
-    for key in endpoints.chain(remote).flatten() {
-        *key = key.redacted();
-    }
-    print(&clawhost_config::toml_text(&config)?)?;
+    let config = Config::load(args.config.as_deref(), &args.set, None)?;
+    print(&clawhost_config::toml_text(&config.redacted())?)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -13,16 +13,14 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use clawhost_evaluation::{
-    About, ChatClient, DemoEndpoints, DemoOptions, DemoOutcome, TerminalOptions, Track,
+    About, ChatClient, DemoEndpoints, DemoOptions, DemoOutcome, TerminalOptions, Track, Wish,
     learning_curve, page, plot, run_demo, table,
 };
-use serde_json::{Value, json};
 
 use self::live::Live;
-use crate::arms::{self, DataDir};
-use crate::calendar::today;
+use crate::arms::{self, ArmFlags, DataDir};
 use crate::config::Config;
-use crate::output::{check_writable, print, print_json};
+use crate::output::check_writable;
 use crate::serve::{Server, Settings};
 use crate::terminal::{columns, glyphs};
 
@@ -30,43 +28,34 @@ use crate::terminal::{columns, glyphs};
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  clawhost demo\n  clawhost demo --seed 7 --json | tail -n 1\n  \
-    clawhost demo --model ./my-policy --out report.html\n\n\
+    clawhost demo --model ./SmolLM2-135M-Instruct.Q4_1.gguf --wish short --temperature 0.7\n\n\
+    --model smollm2 prints how to get that model.\n\n\
     Exit codes: 0 the model learned, 1 it did not or an error occurred, 2 wrong usage, 130 interrupted."
 )]
 pub(crate) struct DemoArgs {
     /// Seed of the persona, its problems and its requests; the same for both arms
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Conversations per arm
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(2..=10_000))]
-    conversations: u32,
+    /// Conversations per arm [default: 60; of a person with a wish 36]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    conversations: Option<u32>,
     /// Concurrent conversations
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     concurrency: u32,
-    /// Persona that talks to the servers
-    #[arg(long, value_parser = arms::persona_values(), default_value = "student")]
-    persona: Track,
-    /// Model directory (Hugging Face layout) instead of the embedded model
-    #[arg(long, value_name = "DIR")]
-    model: Option<PathBuf>,
-    /// Configuration file of both servers; the control arm never trains
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Sampling temperature of the requests [default: the model's serving default]
-    #[arg(long, value_name = "NUMBER")]
-    temperature: Option<f32>,
+    /// Persona of the embedded model's worlds that talks to the servers [default: student]
+    #[arg(long, value_parser = arms::persona_values())]
+    persona: Option<Track>,
+    /// Wish of a person who talks to the model of --model, and never states it in advance [default: short]
+    #[arg(long, value_parser = arms::wish_values(), conflicts_with = "persona")]
+    wish: Option<Wish>,
+    #[command(flatten)]
+    arms: ArmFlags,
     /// Path of the HTML report
     #[arg(long, value_name = "FILE", default_value = "clawhost-demo.html")]
     out: PathBuf,
     /// Write the learning curve to this SVG file as well
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Keep both servers' data in this directory [default: a temporary directory, removed at the end]
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
-    /// Print the result as one JSON object instead of the table and the plot
-    #[arg(long)]
-    json: bool,
 }
 
 /// Runs the command.
@@ -76,16 +65,14 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<ExitCode> {
     if let Some(file) = &args.plot {
         check_writable(file)?;
     }
-    let config = arms::configuration(args.config.as_deref(), args.model.as_deref())?;
+    let config = args.arms.configuration()?;
+    let track = track(args, config.model.path.is_some())?;
     let names = [TRAINED, CONTROL].map(str::to_owned);
-    let data = DataDir::open(args.data.as_deref(), &names)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
+    let data = args.arms.data_dir(&names)?;
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let result = runtime.block_on(async {
         tokio::select! {
-            outcome = run_arms(args, &config, &data) => outcome.map(Some),
+            outcome = run_arms(args, track, &config, &data) => outcome.map(Some),
             _ = tokio::signal::ctrl_c() => Ok(None),
         }
     });
@@ -100,7 +87,14 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<ExitCode> {
         std::fs::write(file, learning_curve(&outcome))
             .with_context(|| format!("cannot write the plot {}", file.display()))?;
     }
-    print_outcome(args, &outcome)?;
+    args.arms.print_outcome(outcome.json(), &args.out, || {
+        let options = TerminalOptions {
+            width: columns(),
+            glyphs: glyphs(),
+            ..TerminalOptions::default()
+        };
+        vec![plot(&outcome, options), table(&outcome)]
+    })?;
     Ok(if outcome.verdict().has_learned() {
         ExitCode::SUCCESS
     } else {
@@ -111,6 +105,7 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<ExitCode> {
 /// Starts both servers, runs the conversations, and stops them in any case.
 async fn run_arms(
     args: &DemoArgs,
+    track: Track,
     config: &Config,
     data: &DataDir,
 ) -> Result<(DemoOutcome, About)> {
@@ -124,7 +119,7 @@ async fn run_arms(
             return Err(error.context("cannot start the control server"));
         }
     };
-    let outcome = run_conversations(args, config, &trained, &control).await;
+    let outcome = run_conversations(args, track, config, &trained, &control).await;
     trained.stop().await;
     control.stop().await;
     outcome
@@ -138,25 +133,32 @@ const CONTROL: &str = "control";
 /// Settings of one arm: its data directory, and whether it trains.
 fn arm(config: &Config, data: &DataDir, name: &str) -> Settings {
     let mut config = config.clone();
-    config.server.data = data.arm_dir(name);
+    config.server.data_dir = data.arm_dir(name);
     config.training.enabled = name == TRAINED;
     Settings::from(config)
 }
 
 async fn run_conversations(
     args: &DemoArgs,
+    track: Track,
     config: &Config,
     trained: &Server,
     control: &Server,
 ) -> Result<(DemoOutcome, About)> {
+    let defaults = match track.wish() {
+        None => DemoOptions::default(),
+        Some(_) => DemoOptions::of_a_wish(),
+    };
     let mut options = DemoOptions {
         seed: args.seed,
-        conversations: args.conversations as usize,
+        conversations: args
+            .conversations
+            .map_or(defaults.conversations, |count| count as usize),
         concurrency: args.concurrency as usize,
-        temperature: args.temperature,
-        ..DemoOptions::default()
+        temperature: args.arms.temperature,
+        ..defaults
     };
-    options.wait.batch = config.training.batch as u64;
+    options.wait.batch = config.training.batch_size as u64;
     let endpoints = DemoEndpoints {
         trained: trained.url().to_owned(),
         control: control.url().to_owned(),
@@ -164,53 +166,42 @@ async fn run_conversations(
         api_key: arms::api_key(),
     };
     let client = ChatClient::new(arms::endpoint(trained), Duration::from_secs(10))?;
-    let health: Value = client.health().await?;
+    let health = client.health().await?;
     let about = About {
         served: arms::server_facts(trained, config, &health),
-        reproduce: command_line(args),
-        date: today(),
+        reproduce: command_line(args, track, options.conversations),
+        date: jiff::Timestamp::now().strftime("%F").to_string(),
     };
-    let mut progress = Live::new(args.conversations as usize);
-    let outcome = run_demo(&endpoints, args.persona.persona(), options, &mut progress).await;
+    let mut progress = Live::new(options.conversations);
+    let persona = track.persona();
+    let outcome = run_demo(&endpoints, persona.as_ref(), options, &mut progress).await;
     progress.clear();
     Ok((outcome?, about))
 }
 
-fn print_outcome(args: &DemoArgs, outcome: &DemoOutcome) -> Result<()> {
-    let report = std::path::absolute(&args.out).unwrap_or_else(|_| args.out.clone());
-    if args.json {
-        let mut line = outcome.json();
-        if let Some(fields) = line.as_object_mut() {
-            fields.insert("report".into(), json!(report.display().to_string()));
-        }
-        return print_json(&line);
-    }
-    let options = TerminalOptions {
-        width: columns(),
-        glyphs: glyphs(),
-        ..TerminalOptions::default()
+/// The command line that reproduces this run.
+fn command_line(args: &DemoArgs, track: Track, conversations: usize) -> String {
+    let flag = if track.wish().is_some() {
+        "--wish"
+    } else {
+        "--persona"
     };
-    print(&plot(outcome, options))?;
-    print(&table(outcome))?;
-    print(&format!("Report: {}", report.display()))
+    args.arms.command_line(format!(
+        "clawhost demo --seed {} --conversations {conversations} --concurrency {} {flag} {}",
+        args.seed,
+        args.concurrency,
+        track.name()
+    ))
 }
 
-/// The command line that reproduces this run.
-fn command_line(args: &DemoArgs) -> String {
-    let mut line = format!(
-        "clawhost demo --seed {} --conversations {} --concurrency {} --persona {}",
-        args.seed,
-        args.conversations,
-        args.concurrency,
-        args.persona.name()
-    );
-    for (flag, value) in [("--model", &args.model), ("--config", &args.config)] {
-        if let Some(value) = value {
-            line.push_str(&format!(" {flag} {}", value.display()));
-        }
+/// Who talks to the servers. `real` is whether the model is not the embedded one.
+fn track(args: &DemoArgs, real: bool) -> Result<Track> {
+    match (args.persona, args.wish) {
+        (Some(persona), _) => Ok(persona),
+        (None, wish) if real => Ok(Track::Wish(wish.unwrap_or(Wish::Short))),
+        (None, None) => Ok(Track::Student),
+        (None, Some(_)) => anyhow::bail!(
+            "the embedded model knows homework only, so it cannot meet a wish; pass --model, or --model smollm2 to learn how to get one"
+        ),
     }
-    if let Some(temperature) = args.temperature {
-        line.push_str(&format!(" --temperature {temperature}"));
-    }
-    line
 }

@@ -8,11 +8,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
+use clawhost_inspect::{explain_session, explain_turn};
 use clawhost_journal::{Journal, SessionId, StepId, TurnId};
-use clawhost_sessions::{SessionOptions, Sessions};
 use serde_json::Value;
 
-use crate::output::{print, print_json};
+use crate::output::print_result;
 
 /// Arguments of `clawhost explain`.
 #[derive(Debug, Args)]
@@ -66,20 +66,19 @@ enum What {
 /// Runs the command.
 pub(crate) fn explain(args: &ExplainArgs) -> Result<ExitCode> {
     let journal = Journal::open_read_only(&args.data)?;
-    let sessions = Sessions::new(journal.clone(), SessionOptions::default());
     if let Some(What::Step { step }) = &args.what {
         anyhow::ensure!(
             args.turn.is_none() && args.session.is_none(),
             "pass either a step or a turn, not both"
         );
-        return step::explain(&journal, &sessions, *step, args);
+        return step::explain(&journal, *step, args);
     }
     let explained = match (&args.turn, &args.session) {
         (Some(turn), _) => {
             let turns = turns(&journal, turn)?;
             let mut all = Vec::new();
             for turn in turns {
-                all.extend(sessions.explain_turn(turn)?);
+                all.extend(explain_turn(&journal, turn)?);
             }
             let not_found = || {
                 format!(
@@ -94,7 +93,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<ExitCode> {
             }
         }
         (None, Some(name)) => find_session(&journal, name)?
-            .map(|id| sessions.explain(&id))
+            .map(|id| explain_session(&journal, &id))
             .transpose()?
             .flatten()
             .with_context(|| {
@@ -105,12 +104,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<ExitCode> {
             })?,
         (None, None) => anyhow::bail!("pass a turn, a response or --session"),
     };
-    if args.json {
-        print_json(&explained)?
-    } else {
-        print(&indented_text(&explained, 0))?
-    }
-    Ok(ExitCode::SUCCESS)
+    print_result(args.json, &explained, || indented_text(&explained, 0))
 }
 
 /// Finds the session with this id or name. Different keys may have sessions of the same name.

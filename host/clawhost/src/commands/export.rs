@@ -8,8 +8,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
+use clawhost_chat::Tokenizer;
 use clawhost_journal::{Export, Journal, JournalError};
-use clawhost_policy::{ModelFiles, Tokenizer};
+
+use crate::serve::model_files;
 
 /// Arguments of `clawhost export`.
 #[derive(Debug, Args)]
@@ -29,8 +31,8 @@ pub(crate) struct ExportArgs {
     /// Data directory of the server
     #[arg(long, value_name = "DIR", default_value = "clawhost-data")]
     data: PathBuf,
-    /// Model directory whose tokenizer decodes prompts [default: the embedded model]
-    #[arg(long, value_name = "DIR")]
+    /// Model directory or GGUF file whose tokenizer decodes prompts [default: the embedded model]
+    #[arg(long, value_name = "PATH")]
     model: Option<PathBuf>,
     /// File to write [default: standard output]
     #[arg(long, value_name = "FILE")]
@@ -73,10 +75,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<ExitCode> {
         What::Samples => Export::Samples,
         What::Steps => Export::Steps,
     };
-    let files = match &args.model {
-        Some(dir) => ModelFiles::from_dir(dir)?,
-        None => ModelFiles::embedded(),
-    };
+    let files = model_files(args.model.as_deref())?;
     let tokenizer = Tokenizer::from_bytes(files.tokenizer()?)?;
     let decode = |ids: &[u32]| tokenizer.decode_with_special(ids);
     let write = |out: &mut dyn Write| journal.export_with(out, what, Some(&decode));

@@ -19,7 +19,7 @@ use clawhost_training::Components;
 use super::explain::find_session;
 use crate::capabilities::{Internet, PluginState};
 use crate::config::Config;
-use crate::output::{print, print_json};
+use crate::output::print_result;
 use crate::plugin_loader::Loader;
 use crate::serve::component_calls;
 
@@ -67,15 +67,12 @@ pub(crate) struct ReplayArgs {
 
 /// Runs the command.
 pub(crate) fn replay(args: &ReplayArgs) -> Result<ExitCode> {
-    let mut config = Config::load_with(args.config.as_deref(), &args.set, None)?;
+    let mut config = Config::load(args.config.as_deref(), &args.set, None)?;
     if let Some(data) = &args.data {
-        config.server.data.clone_from(data);
+        config.server.data_dir.clone_from(data);
     }
-    let journal = Journal::open_read_only(&config.server.data)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
+    let journal = Journal::open_read_only(&config.server.data_dir)?;
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     // Advantage components block within the runtime's context.
     let _context = runtime.enter();
     let load_panel = |files: &[PathBuf]| runtime.block_on(ReplayPanel::load(&config, files));
@@ -117,12 +114,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<ExitCode> {
         }
     }
     report.next = next_batch(&journal, &config.training, &new.components, &judged)?;
-    if args.json {
-        print_json(&report)?;
-    } else {
-        print(&report.text())?;
-    }
-    Ok(ExitCode::SUCCESS)
+    print_result(args.json, &report, || report.text())
 }
 
 /// The rewards of a turn on both sides; without a second judge, the record is the old side.
@@ -157,13 +149,13 @@ impl ReplayPanel {
             config,
             HostOptions {
                 model: Some(Arc::new(LazyModels::new(config.clone()))),
-                state: Some(Arc::new(PluginState::in_memory(config.plugin_state)?)),
+                state: Some(Arc::new(PluginState::in_memory(config.plugins.state)?)),
                 network: Some(Arc::new(Internet)),
-                ..config.plugin_host.clone()
+                ..HostOptions::from(config.plugins.host)
             },
         )?;
         let files = if files.is_empty() {
-            &config.load
+            &config.plugins.files
         } else {
             files
         };
@@ -180,7 +172,7 @@ impl ReplayPanel {
         let estimators = loaded.of_kinds(&[Kind::Advantage]);
         Ok(Self {
             judge_ids,
-            rejudger: Rejudger::new(judges, config.judging()),
+            rejudger: Rejudger::new(judges, config.judging_options(), config.plugins.clone()),
             components: Components::new(&estimators, &component_calls(config)).await?,
         })
     }

@@ -7,6 +7,7 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use clawhost_config::DeviceChoice;
 
 use crate::config::{Config, KeyConfig};
 use crate::output::print;
@@ -21,8 +22,8 @@ use crate::serve::{Server, Settings};
     CLAWHOST_LOG=info logs what the background loops do."
 )]
 pub(crate) struct RunArgs {
-    /// Model directory (Hugging Face layout) instead of the embedded model
-    #[arg(long, value_name = "DIR")]
+    /// Model directory (Hugging Face layout) or GGUF file instead of the embedded model
+    #[arg(long, value_name = "PATH")]
     model: Option<PathBuf>,
     /// Initial PEFT adapter, used when the data directory has none yet
     #[arg(long, value_name = "DIR")]
@@ -54,6 +55,9 @@ pub(crate) struct RunArgs {
     /// Data directory: journal, adapters and checkpoints [default: clawhost-data]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// Device that runs the model: auto, cpu or cuda:N [default: auto]
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<DeviceChoice>,
     /// Name under which the model is served [default: the directory's name]
     #[arg(long)]
     name: Option<String>,
@@ -68,13 +72,15 @@ pub(crate) struct RunArgs {
 impl RunArgs {
     /// The configuration with the flags applied.
     pub(crate) fn config(&self) -> Result<Config> {
-        let mut config =
-            Config::load_with(self.config.as_deref(), &self.set, self.model.as_deref())?;
+        let mut config = Config::load(self.config.as_deref(), &self.set, self.model.as_deref())?;
         if self.adapter.is_some() {
-            config.model.adapter.clone_from(&self.adapter);
+            config.model.initial_adapter.clone_from(&self.adapter);
         }
         if self.name.is_some() {
-            config.model.name.clone_from(&self.name);
+            config.model.served_model_name.clone_from(&self.name);
+        }
+        if let Some(device) = self.device {
+            config.engine.device = device;
         }
         if let Some(host) = &self.host {
             config.server.host.clone_from(host);
@@ -89,14 +95,14 @@ impl RunArgs {
             config.server.tls_key.clone_from(&self.tls_key);
         }
         if let Some(data) = &self.data {
-            config.server.data.clone_from(data);
+            config.server.data_dir.clone_from(data);
         }
         if let Some(secret) = &self.api_key {
             config
-                .keys
+                .api_keys
                 .push(KeyConfig::with_all_scopes("command-line", secret));
         }
-        config.load.extend(self.plugin.iter().cloned());
+        config.plugins.files.extend(self.plugin.iter().cloned());
         config.training.enabled &= !self.no_train;
         config.validate()?;
         Ok(config)
@@ -106,13 +112,10 @@ impl RunArgs {
 /// Runs the command.
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let config = args.config()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(async {
         let training_enabled = config.training.enabled;
-        let data = config.server.data.clone();
+        let data = config.server.data_dir.clone();
         // Registered before the server starts, so that no signal is missed.
         let mut stop = Signals::new()?;
         let server = Server::start(Settings::from(config)).await?;
@@ -154,27 +157,22 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
 /// Prints one line per step on standard error.
 fn print_step(now: &clawhost_training::TrainingSnapshot) {
     use std::io::Write as _;
-    let outcome = now.last_outcome.as_deref().unwrap_or("recorded");
-    let reason = now
-        .last_reason
-        .as_deref()
-        .map(|r| format!(" ({r})"))
-        .unwrap_or_default();
-    let reward = now
-        .last_metrics
-        .as_ref()
-        .and_then(|m| m.get("reward_mean"))
-        .and_then(|r| r.as_f64());
-    let reward = reward
-        .map(|r| format!(", mean reward {r:+.2}"))
-        .unwrap_or_default();
-    // Standard error may be closed; the journal has the steps.
-    let _ = writeln!(
-        std::io::stderr(),
-        "step {}: {outcome}{reason}, serving adapter version {}{reward}",
+    let outcome = now.last_outcome.as_deref();
+    let mut line = format!(
+        "step {}: {}",
         now.steps,
-        now.version
+        outcome.expect("a recorded step has an outcome")
     );
+    if let Some(reason) = &now.last_reason {
+        line.push_str(&format!(" ({reason})"));
+    }
+    line.push_str(&format!(", serving adapter version {}", now.version));
+    let metrics = now.last_metrics.as_ref();
+    if let Some(reward) = metrics.and_then(|metrics| metrics.get("reward_mean")?.as_f64()) {
+        line.push_str(&format!(", mean reward {reward:+.2}"));
+    }
+    // Standard error may be closed; the journal has the steps.
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// The signals that stop the server.

@@ -1,22 +1,28 @@
 //! `clawhost sft`: supervised fine-tuning on recorded conversations.
 
-use std::io::{IsTerminal, Write};
+mod dataset;
+mod report;
+
+use std::convert::Infallible;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
+use clawhost_engine::{Engine, EngineOptions};
 use clawhost_journal::now_ms;
-use clawhost_policy::{Adapter, Engine, EngineOptions, LoraSpec, ModelFiles, TrainedWeights};
-use clawhost_training::sft::{
-    ChatError, ChatExample, ChatFormat, SftOptions, SftProgress, fine_tune,
-};
-use serde_json::{Value, json};
+use clawhost_model::{Adapter, LoraSpec, Quantization, TrainedWeights};
+use clawhost_training::sft::{ChatFormat, SftOptions, fine_tune};
+use serde_json::json;
 
+use self::dataset::Source;
+use self::report::{DataReport, SftReport, finite, show_progress};
 use super::export::merged;
-use crate::output::{print, print_json};
+use super::renamed;
+use crate::output::print_result;
+use crate::serve::model_files;
 use crate::staging::StagingDir;
 
 /// Arguments of `clawhost sft`.
@@ -36,8 +42,8 @@ pub(crate) struct SftArgs {
     /// Output directory; must not exist yet
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Model directory [default: the embedded model]
-    #[arg(long, value_name = "DIR")]
+    /// Model directory or GGUF file [default: the embedded model]
+    #[arg(long, value_name = "PATH")]
     model: Option<PathBuf>,
     /// PEFT adapter to continue from [default: a new one]
     #[arg(long, value_name = "DIR", conflicts_with_all = ["rank", "alpha", "full"])]
@@ -71,24 +77,23 @@ pub(crate) struct SftArgs {
     skip_long: bool,
     /// Tokens per forward and backward pass; memory grows with it
     #[arg(long, value_name = "TOKENS", default_value_t = 4096)]
-    pass_tokens: usize,
+    micro_batch_tokens: usize,
+    #[arg(long = "pass-tokens", hide = true, value_parser = renamed("--micro-batch-tokens TOKENS"))]
+    _pass_tokens: Option<Infallible>,
+    /// Format of the base model's linear weights, as engine.quantization: none, int8 or int4
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "none",
+        conflicts_with = "full"
+    )]
+    quantization: Quantization,
     /// Seed of the order, the held-out split and the initialisation of a new adapter
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
-}
-
-/// The tokenized conversations of a file.
-#[derive(Debug, Default)]
-struct Dataset {
-    train: Vec<ChatExample>,
-    held_out: Vec<ChatExample>,
-    /// Number of conversations for training and held out.
-    counts: (usize, usize),
-    skipped: usize,
-    digest: String,
 }
 
 /// Runs the command.
@@ -101,23 +106,30 @@ pub(crate) fn sft(args: &SftArgs) -> Result<ExitCode> {
     let staging = StagingDir::create(&args.out)?;
     let options = options(args);
     options.validate()?;
-    let files = match &args.model {
-        Some(dir) => ModelFiles::from_dir(dir)?,
-        None => ModelFiles::embedded(),
+    let files = model_files(args.model.as_deref())?;
+    let engine_options = EngineOptions {
+        quantization: args.quantization,
+        ..EngineOptions::default()
     };
-    let engine = Engine::load(&files, EngineOptions::default())?;
-    let dataset = read(args, &ChatFormat::from_engine(&engine))?;
+    let engine = clawhost_cpu::load_engine(&files, engine_options)?;
+    let source = Source {
+        path: &args.data,
+        skip_long: args.skip_long,
+        holdout: args.holdout,
+        seed: args.seed,
+    };
+    let dataset = dataset::read(&source, &ChatFormat::from_engine(&engine))?;
     let initial = initial_weights(args, &engine)?;
     let base = Arc::clone(engine.model());
     let initial_digest = initial.digest();
     let tuned = fine_tune(
-        &base,
-        initial,
+        &**engine.backend(),
+        &initial,
         &dataset.train,
         &dataset.held_out,
         &options,
         |progress| {
-            show(progress);
+            show_progress(progress);
             ControlFlow::Continue(())
         },
     )?;
@@ -128,60 +140,61 @@ pub(crate) fn sft(args: &SftArgs) -> Result<ExitCode> {
         }
         TrainedWeights::Full(model) => merged::write(model, &files, staging.path())?,
     }
-    let result = json!({
-        "base": files.name(),
-        "base_digest": base.digest(),
-        "began_with": initial_digest,
-        "digest": tuned.weights.digest(),
-        "change_norm": finite(tuned.weights.delta_norm(&initial_weights(args, &engine)?)),
-        "data": {
-            "file": args.data.file_name().unwrap_or_default().to_string_lossy(),
-            "sha256": dataset.digest,
-            "conversations": dataset.counts.0,
-            "held_out": dataset.counts.1,
-            "skipped": dataset.skipped,
-            "sequences": dataset.train.len(),
+    let result = SftReport {
+        base: files.name(),
+        base_digest: base.digest(),
+        began_with: initial_digest,
+        digest: tuned.weights.digest(),
+        change_norm: finite(tuned.weights.delta_norm(&initial_weights(args, &engine)?)),
+        data: DataReport {
+            file: args
+                .data
+                .file_name()
+                .expect("a file that was read has a name")
+                .to_string_lossy(),
+            sha256: &dataset.digest,
+            conversations: dataset.counts.0,
+            held_out: dataset.counts.1,
+            skipped: dataset.skipped,
+            sequences: dataset.train.len(),
         },
-        "updates": tuned.steps,
-        "tokens": tuned.tokens.0,
-        "trained_tokens": tuned.tokens.1,
-        "loss_first": finite(tuned.losses.0),
-        "loss_last": finite(tuned.losses.1),
-        "held_out_before": tuned.held_out_before,
-        "held_out_after": tuned.held_out,
-        "seconds": tuned.time.as_secs_f64(),
-    });
+        updates: tuned.steps,
+        tokens: tuned.tokens.0,
+        trained_tokens: tuned.tokens.1,
+        loss_first: finite(tuned.losses.0),
+        loss_last: finite(tuned.losses.1),
+        held_out_before: tuned.held_out_before,
+        held_out_after: tuned.held_out,
+        seconds: tuned.time.as_secs_f64(),
+    };
     staging.finish(json!({
         "supervised": result,
         "configuration": options,
         "program": concat!("clawhost ", env!("CARGO_PKG_VERSION")),
         "created_ms": now_ms(),
     }))?;
-    if args.json {
-        print_json(&result)?;
-    } else {
-        print(&summary(args, &result))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    print_result(args.json, &result, || {
+        result.summary(args.model.as_deref(), args.full, &args.out)
+    })
 }
 
 fn options(args: &SftArgs) -> SftOptions {
     let mut options = SftOptions {
-        epochs: args.epochs,
-        batch: args.batch,
-        pass_tokens: args.pass_tokens,
+        num_epochs: args.epochs,
+        batch_size: args.batch,
+        micro_batch_tokens: args.micro_batch_tokens,
         seed: args.seed,
         ..SftOptions::default()
     };
     let default_rate = if args.full { 1e-5 } else { 1e-4 };
-    // The embedded model is a thousand times smaller than the models that the general rates are result for.
+    // The embedded model is a thousand times smaller than the models that the general rates are chosen for.
     let default_rate = if args.model.is_none() {
         13.0 * default_rate
     } else {
         default_rate
     };
     options.optimizer.learning_rate = args.lr.unwrap_or(default_rate);
-    options.optimizer.warmup = args.warmup;
+    options.optimizer.warmup_steps = args.warmup;
     options
 }
 
@@ -215,138 +228,13 @@ fn initial_weights(args: &SftArgs, engine: &Engine) -> Result<TrainedWeights> {
     Ok(TrainedWeights::Lora(Arc::new(adapter)))
 }
 
-/// Reads and tokenizes the file; errors name the line.
-fn read(args: &SftArgs, format: &ChatFormat<'_>) -> Result<Dataset> {
-    let path = args.data.display();
-    let bytes = std::fs::read(&args.data).with_context(|| format!("cannot read {path}"))?;
-    let text = std::str::from_utf8(&bytes)
-        .map_err(|error| {
-            let before = bytes.get(..error.valid_up_to()).unwrap_or_default();
-            let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-            anyhow::anyhow!("{path}, line {line}: not valid UTF-8")
-        })?
-        .trim_start_matches('\u{feff}');
-    let mut dataset = Dataset {
-        digest: clawhost_plugins::digest(&bytes),
-        ..Dataset::default()
-    };
-    for (number, line) in (1..)
-        .zip(text.lines())
-        .filter(|(_, line)| !line.trim().is_empty())
-    {
-        let conversation: Value = serde_json::from_str(line)
-            .with_context(|| format!("{path}, line {number}: not valid JSON"))?;
-        let examples = match format.examples(&conversation) {
-            Ok(examples) => examples,
-            Err(ChatError::TooLong { .. }) if args.skip_long => {
-                dataset.skipped += 1;
-                continue;
-            }
-            Err(error @ ChatError::TooLong { .. }) => {
-                bail!(
-                    "{path}, line {number}: {error}; shorten it, or skip such lines with --skip-long"
-                )
-            }
-            Err(error) => bail!("{path}, line {number}: {error}"),
-        };
-        if is_held_out(number, args) {
-            dataset.counts.1 += 1;
-            dataset.held_out.extend(examples);
-        } else {
-            dataset.counts.0 += 1;
-            dataset.train.extend(examples);
-        }
-    }
-    ensure!(
-        !dataset.train.is_empty(),
-        "{path} has no conversation to train on"
-    );
-    Ok(dataset)
-}
-
-/// Whether a line is held out. Depends only on its number and the seed, so that a growing file keeps its held-out
-/// dataset.
-fn is_held_out(number: u64, args: &SftArgs) -> bool {
-    let mut hash = number ^ args.seed.rotate_left(32);
-    // SplitMix64 (Steele, Lea, Flood 2014).
-    hash = hash.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    hash ^= hash >> 31;
-    (hash >> 11) as f64 / (1_u64 << 53) as f64 <= args.holdout && args.holdout > 0.0
-}
-
-fn finite(value: f64) -> Option<f64> {
-    value.is_finite().then_some(value)
-}
-
-/// One updated line on a terminal; otherwise a line at the end of each epoch and every fifty updates.
-fn show(progress: &SftProgress) {
-    let live = std::io::stderr().is_terminal();
-    let milestone = progress.held_out.is_some() || progress.step == progress.steps;
-    if !live && !milestone && !progress.step.is_multiple_of(50) {
-        return;
-    }
-    let left = progress.left.as_secs();
-    let held_out = progress
-        .held_out
-        .map(|loss| format!(" · held-out {loss:.4}"))
-        .unwrap_or_default();
-    let line = format!(
-        "epoch {} · update {}/{} · loss {:.4}{held_out} · {:.0} tokens/s · {}:{:02} left",
-        progress.epoch,
-        progress.step,
-        progress.steps,
-        progress.loss,
-        progress.tokens_per_second,
-        left / 60,
-        left % 60
-    );
-    let mut err = std::io::stderr().lock();
-    // Progress output is best effort: a closed terminal must not end the work.
-    let _ = match (live, milestone) {
-        (true, false) => write!(err, "\r\x1b[2K{line}").and_then(|()| err.flush()),
-        (true, true) => writeln!(err, "\r\x1b[2K{line}"),
-        (false, _) => writeln!(err, "{line}"),
-    };
-}
-
-fn summary(args: &SftArgs, result: &Value) -> String {
-    let number = |key: &str| result.get(key).and_then(Value::as_f64);
-    let mut text = format!(
-        "{} updates on {} conversations, loss {:.4}",
-        number("updates").unwrap_or(0.0),
-        result
-            .pointer("/data/conversations")
-            .and_then(Value::as_u64)
-            .unwrap_or(0),
-        number("loss_last").unwrap_or(f64::NAN),
-    );
-    if let (Some(before), Some(after)) = (number("held_out_before"), number("held_out_after")) {
-        text.push_str(&format!(
-            ", held-out {before:.4} before and {after:.4} after"
-        ));
-    }
-    let model = args
-        .model
-        .as_deref()
-        .map(|dir: &Path| format!(" --model {}", dir.display()))
-        .unwrap_or_default();
-    let serve = if args.full {
-        format!("clawhost run --model {}", args.out.display())
-    } else {
-        format!("clawhost run{model} --adapter {}", args.out.display())
-    };
-    text.push_str(&format!(
-        "\nWritten to {}; serve it with `{serve}`",
-        args.out.display()
-    ));
-    text
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use clap::Parser;
+    use clawhost_model::ModelFiles;
+    use serde_json::Value;
 
     use super::*;
 
@@ -405,7 +293,7 @@ mod tests {
             ],
         );
         sft(&args).unwrap();
-        let base = clawhost_policy::Model::load(&ModelFiles::embedded()).unwrap();
+        let base = clawhost_model::Model::load(&ModelFiles::embedded()).unwrap();
         let weights = TrainedWeights::load(&args.out, &base).unwrap();
         let text = std::fs::read_to_string(args.out.join("provenance.json")).unwrap();
         let provenance: Value = serde_json::from_str(&text).unwrap();
@@ -423,6 +311,13 @@ mod tests {
         assert!(provenance["files"]["adapter_model.safetensors"].is_string());
         let error = sft(&args).unwrap_err().to_string();
         assert!(error.contains("already exists"), "{error}");
+    }
+
+    #[test]
+    fn a_renamed_flag_names_its_new_name() {
+        let words = ["sft", "--data", "a", "--out", "b", "--pass-tokens", "64"];
+        let error = Line::try_parse_from(words).err().unwrap().to_string();
+        assert!(error.contains("--micro-batch-tokens"), "{error}");
     }
 
     #[test]

@@ -6,13 +6,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
+use clawhost_inspect::Status;
 use clawhost_journal::{AdapterRow, Journal, ReleaseState};
 use clawhost_training::describe_stale_samples;
 use serde_json::{Value, json};
 
-use crate::output::{print, print_json};
-use crate::plugin_reload::STATUS_KEY;
-use crate::usage::one_line;
+use crate::output::{one_line, print_result};
 
 /// Arguments of `clawhost status`.
 #[derive(Debug, Args)]
@@ -30,14 +29,6 @@ pub(crate) struct StatusArgs {
 
 /// Number of steps shown.
 const STEPS: u32 = 10;
-
-/// The stored plugin status of the last server.
-fn plugins(journal: &Journal) -> Result<Vec<Value>> {
-    let status = journal.meta(STATUS_KEY)?;
-    Ok(status
-        .and_then(|text| serde_json::from_str(&text).ok())
-        .unwrap_or_default())
-}
 
 /// The served version, and whether it is pinned.
 fn serving(adapter: Option<&AdapterRow>, release: &ReleaseState) -> String {
@@ -64,20 +55,20 @@ fn serving(adapter: Option<&AdapterRow>, release: &ReleaseState) -> String {
 /// Runs the command.
 pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
     let journal = Journal::open_read_only(&args.data)?;
-    let counts = json!(journal.counts()?);
-    let adapter = journal.active_adapter()?;
-    let release = journal.release_state()?;
-    let steps = journal.steps(STEPS)?;
-    let plugins = plugins(&journal)?;
-    let stale = journal.stale_count()?;
+    let Status {
+        counts,
+        adapter,
+        release,
+        plugins,
+        steps,
+        stale,
+    } = Status::read(&journal, STEPS)?;
+    let counts = json!(counts);
     let stale_note = describe_stale_samples(stale);
-    if args.json {
-        print_json(&json!({
-            "counts": counts, "adapter": adapter, "standing": release, "plugins": plugins, "steps": steps,
-            "stale": {"samples": stale.samples, "stale": stale.stale, "note": stale_note},
-        }))?;
-        return Ok(ExitCode::SUCCESS);
-    }
+    let value = json!({
+        "counts": counts, "adapter": adapter, "standing": release, "plugins": plugins, "steps": steps,
+        "stale": {"samples": stale.samples, "stale": stale.stale, "note": stale_note},
+    });
     let mut text = String::new();
     for (name, value) in counts.as_object().into_iter().flatten() {
         let value = match value {
@@ -113,27 +104,21 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
         }
     }
     for step in steps.iter().rev() {
-        let reason = step
-            .reason
-            .as_deref()
-            .map(|r| format!(" ({r})"))
-            .unwrap_or_default();
+        let _ = write!(text, "step {:<7} {}", step.id, step.outcome);
+        if let Some(reason) = &step.reason {
+            let _ = write!(text, " ({reason})");
+        }
         let number = |key: &str| step.metrics.get(key).and_then(Value::as_f64);
-        let reward = number("reward_mean")
-            .map(|r| format!(" · mean reward {r:+.2}"))
-            .unwrap_or_default();
-        let change = number("change_norm")
-            .map(|n| format!(" · change {n:.3}"))
-            .unwrap_or_default();
+        if let Some(reward) = number("reward_mean") {
+            let _ = write!(text, " · mean reward {reward:+.2}");
+        }
+        if let Some(change) = number("change_norm") {
+            let _ = write!(text, " · change {change:.3}");
+        }
         let seconds = (step.ended_ms - step.started_ms) as f64 / 1e3;
-        let _ = writeln!(
-            text,
-            "step {:<7} {}{reason}{reward}{change} · {seconds:.1} s",
-            step.id, step.outcome
-        );
+        let _ = writeln!(text, " · {seconds:.1} s");
     }
-    print(&text)?;
-    Ok(ExitCode::SUCCESS)
+    print_result(args.json, &value, || text)
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use clawhost_engine::Engine;
+use clawhost_inspect::explain_planned_step;
 use clawhost_journal::{Journal, StepOutcome};
 use clawhost_plugins::{HostOptions, Kind};
-use clawhost_policy::Engine;
-use clawhost_sessions::{SessionOptions, Sessions};
 use clawhost_training::{Components, OfflineStep, OfflineTrainer};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 use super::explain::step::text;
 use crate::capabilities::PluginState;
 use crate::config::Config;
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, print_result};
+use crate::plugin_file;
 use crate::plugin_loader::Loader;
 use crate::progress::Progress;
 use crate::serve;
@@ -32,7 +33,7 @@ const JOURNAL: &str = "journal.sqlite";
     after_help = "Examples:\n  clawhost train --from-journal ./clawhost-data --dry-run\n  \
     clawhost train --from-journal ./clawhost-data --config clawhost.toml\n  \
     clawhost train --from-journal ./copy-of-data --all --json\n\n\
-    Runs the steps that `clawhost run` would run: the newest queued samples first, training.batch per step. \
+    Runs the steps that `clawhost run` would run: the newest queued samples first, training.batch_size per step. \
     Each step is recorded in the journal with its adapter, and a server on this directory continues from the last one. The \
     directory must not be in use by a server, except with --dry-run. Samples that are more than \
     training.max_staleness versions old are dropped; raise it to train on a long queue. A run that was \
@@ -46,7 +47,7 @@ pub(crate) struct TrainArgs {
     /// without writing anything
     #[arg(long)]
     dry_run: bool,
-    /// Also train on the remaining samples when there are fewer than training.min_batch
+    /// Also train on the remaining samples when there are fewer than training.min_batch_size
     #[arg(long)]
     all: bool,
     /// Stop after this many steps [default: when the queue is empty]
@@ -58,8 +59,8 @@ pub(crate) struct TrainArgs {
     /// Override a key of the configuration; can be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
-    /// Model directory that generated the samples, instead of the embedded model
-    #[arg(long, value_name = "DIR")]
+    /// Model directory or GGUF file that generated the samples, instead of the embedded model
+    #[arg(long, value_name = "PATH")]
     model: Option<PathBuf>,
     /// Loss or advantage component; can be repeated
     #[arg(long, value_name = "FILE")]
@@ -71,28 +72,25 @@ pub(crate) struct TrainArgs {
 
 /// Runs the command.
 pub(crate) fn train(args: &TrainArgs) -> Result<ExitCode> {
-    let mut config = Config::load_with(args.config.as_deref(), &args.set, args.model.as_deref())?;
-    config.server.data = directory(&args.from_journal)?;
-    config.load.extend(args.plugin.iter().cloned());
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
+    let mut config = Config::load(args.config.as_deref(), &args.set, args.model.as_deref())?;
+    config.server.data_dir = directory(&args.from_journal)?;
+    config.plugins.files.extend(args.plugin.iter().cloned());
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     // Training blocks on its components within the runtime's context.
     let _context = runtime.enter();
     if args.dry_run {
         return preview(args, &config, &runtime);
     }
-    let journal = Journal::open(&config.server.data)?;
-    let (engine, _) = serve::load_engine(&config)?;
+    let journal = Journal::open(&config.server.data_dir)?;
+    let engine = serve::load_engine(&config)?.engine;
     serve::load_initial_adapter(&config, &journal, &engine)?;
-    let state = PluginState::new(journal.clone(), config.plugin_state);
+    let state = PluginState::new(journal.clone(), config.plugins.state);
     let components = runtime.block_on(components(&config, state))?;
     let teacher = serve::remote_teacher(&config, &engine)?;
     let mut offline = OfflineTrainer::open(
         journal,
         engine,
-        config.server.data.clone(),
+        config.server.data_dir.clone(),
         config.training.clone(),
         components,
     )?
@@ -101,7 +99,7 @@ pub(crate) fn train(args: &TrainArgs) -> Result<ExitCode> {
     while args.steps.is_none_or(|limit| run.totals.steps < limit)
         && run.step(&mut offline, args.all)?
     {}
-    run.finish(&offline, config.training.min_batch)
+    run.finish(&offline, config.training.min_batch_size)
 }
 
 /// The data directory of `--from-journal`.
@@ -123,20 +121,20 @@ fn directory(path: &Path) -> Result<PathBuf> {
 
 /// Loss and advantage components that replace the built-in ones, if any are configured.
 async fn components(config: &Config, state: PluginState) -> Result<Components> {
-    if config.load.is_empty() {
+    if config.plugins.files.is_empty() {
         return Ok(Components::default());
     }
     let loader = Loader::new(
         config,
         HostOptions {
             state: Some(Arc::new(state)),
-            ..config.plugin_host.clone()
+            ..HostOptions::from(config.plugins.host)
         },
     )?;
     let mut plugins = Vec::new();
-    for file in &config.load {
-        let name = serve::plugin_name(file);
-        let loaded = loader.load(&name, &serve::read_plugin(file)?, Some(file));
+    for file in &config.plugins.files {
+        let name = plugin_file::plugin_name(file);
+        let loaded = loader.load(&name, &plugin_file::read_plugin(file)?, Some(file));
         let plugin = loaded
             .with_context(|| format!("cannot load --plugin {}", file.display()))?
             .plugin;
@@ -154,53 +152,42 @@ fn preview(
     config: &Config,
     runtime: &tokio::runtime::Runtime,
 ) -> Result<ExitCode> {
-    let journal = Journal::open_read_only(&config.server.data)?;
-    let engine: Engine = serve::load_engine(config)?.0;
+    let journal = Journal::open_read_only(&config.server.data_dir)?;
+    let engine: Engine = serve::load_engine(config)?.engine;
     if journal.active_adapter()?.is_none() {
         serve::load_initial_adapter(config, &journal, &engine)?;
     }
-    let state = PluginState::in_memory(config.plugin_state)?;
+    let state = PluginState::in_memory(config.plugins.state)?;
     let components = runtime.block_on(components(config, state))?;
     let queued = journal.queued_count()?;
     let step = OfflineTrainer::preview(
         journal.clone(),
         engine,
-        config.server.data.clone(),
+        config.server.data_dir.clone(),
         config.training.clone(),
         components,
     )?;
     let Some(step) = step else {
         let output = json!({"queued": queued, "step": Value::Null});
-        return print_result(
-            args.json,
-            &output,
-            "no samples are queued, so there is no next step",
-        );
+        return print_result(args.json, &output, || {
+            "no samples are queued, so there is no next step".to_owned()
+        });
     };
-    let sessions = Sessions::new(journal, SessionOptions::default());
-    let explained = sessions.explain_planned_step(&step)?;
+    let explained = explain_planned_step(&journal, &step)?;
     let taken = step.trained.len() + step.dropped.len();
-    let few = queued < config.training.min_batch as u64 && !args.all;
+    let few = queued < config.training.min_batch_size as u64 && !args.all;
     let note = if few {
-        "fewer than training.min_batch: a run trains on them only with --all, or when more are queued"
+        "fewer than training.min_batch_size: a run trains on them only with --all, or when more are queued"
     } else {
         "dry run, nothing was written"
     };
-    let text_output = format!(
-        "{}\n{taken} of {queued} queued samples; {note}",
-        text(&explained)
-    );
     let output = json!({"queued": queued, "taken": taken, "step": explained});
-    print_result(args.json, &output, &text_output)
-}
-
-fn print_result(json: bool, output: &Value, text_output: &str) -> Result<ExitCode> {
-    if json {
-        print_json(output)?;
-    } else {
-        print(text_output)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    print_result(args.json, &output, || {
+        format!(
+            "{}\n{taken} of {queued} queued samples; {note}",
+            text(&explained)
+        )
+    })
 }
 
 /// Totals of a run.
@@ -271,12 +258,10 @@ impl Run {
         let seconds = self.started.elapsed().as_secs_f64();
         if self.json {
             let mut output = json!(self.totals);
-            if let Some(fields) = output.as_object_mut() {
-                fields.insert("queued".to_owned(), json!(self.queued));
-                fields.insert("version".to_owned(), json!(offline.version()));
-                fields.insert("digest".to_owned(), json!(offline.digest()));
-                fields.insert("seconds".to_owned(), json!(seconds));
-            }
+            output["queued"] = self.queued.into();
+            output["version"] = offline.version().into();
+            output["digest"] = json!(offline.digest());
+            output["seconds"] = seconds.into();
             print_json(&output)?;
         } else {
             let Totals { steps, taken, .. } = &self.totals;
@@ -290,7 +275,7 @@ impl Run {
             match self.queued {
                 0 => {}
                 left if left < min_batch as u64 => print(&format!(
-                    "{left} samples remain, fewer than training.min_batch ({min_batch}); pass --all to train on them too"
+                    "{left} samples remain, fewer than training.min_batch_size ({min_batch}); pass --all to train on them too"
                 ))?,
                 left => print(&format!("{left} samples remain"))?,
             }

@@ -3,8 +3,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use clawhost_config::PluginsConfig;
 use clawhost_judging::{JudgeWorker, JudgingOptions};
-use clawhost_plugins::{CompilerCommand, Grants, HostOptions, PluginHost, Profile};
+use clawhost_plugins::{
+    CompilerCommand, Grants, HostOptions, PluginHost, PluginHostConfig, Profile,
+};
 use clawhost_training::ComponentOptions;
 use serde_json::json;
 use tempfile::TempDir;
@@ -66,8 +69,11 @@ fn grant_model(dir: &Path) {
 async fn three_judges(dir: &Path) -> Arc<PluginReloader> {
     let cache = Some(dir.join("compiled"));
     let options = HostOptions {
-        threads: 1,
-        instances: 4,
+        config: PluginHostConfig {
+            num_threads: 1,
+            max_instances: 4,
+            ..PluginHostConfig::default()
+        },
         cache,
         model: Some(Arc::new(UnusedModel)),
         ..HostOptions::default()
@@ -89,7 +95,7 @@ async fn three_judges(dir: &Path) -> Arc<PluginReloader> {
         files.push(file);
     }
     let mut config = Config::default();
-    config.server.data = dir.to_owned();
+    config.server.data_dir = dir.to_owned();
     config.training.enabled = false;
     let options = HostOptions {
         compiler: Some(slow_compiler(dir)),
@@ -98,7 +104,12 @@ async fn three_judges(dir: &Path) -> Arc<PluginReloader> {
     let loader = Loader::new(&config, options).unwrap();
     let loaded = loader.load_all(&files).unwrap();
     let journal = Journal::in_memory().unwrap();
-    let judging = JudgeWorker::new(journal.clone(), loaded.judging(), JudgingOptions::default());
+    let judging = JudgeWorker::new(
+        journal.clone(),
+        loaded.judging(),
+        JudgingOptions::default(),
+        PluginsConfig::default(),
+    );
     let components = Components::new(&[], &ComponentOptions::default())
         .await
         .unwrap();

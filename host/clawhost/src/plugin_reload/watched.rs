@@ -3,7 +3,7 @@
 use clawhost_plugins::{Grants, Plugin};
 use serde_json::{Value, json};
 
-use super::FileStamp;
+use super::file_stamp::FileStamp;
 use crate::plugin_loader::Source;
 
 /// One active plugin.
@@ -100,18 +100,15 @@ impl WatchedPlugin {
             "imports": self.plugin.imports(),
             "granted": self.granted.difference(&Grants::default()),
         });
-        let Some(fields) = status.as_object_mut() else {
-            return status;
-        };
         if let Some(reason) = &self.revoked {
-            fields.insert("revoked".to_owned(), json!({"reason": reason}));
+            status["revoked"] = json!({"reason": reason});
         }
         let build = self.rejected.as_ref();
         let rejected = build.map(|build| json!({"digest": build.digest, "reason": build.reason}));
         let grants = self.grants_error.as_ref();
         let grants = grants.map(|reason| json!({"digest": null, "reason": reason}));
         if let Some(rejected) = rejected.or(grants) {
-            fields.insert("refused".to_owned(), rejected);
+            status["refused"] = rejected;
         }
         status
     }
@@ -122,7 +119,9 @@ fn requires_grant(import: &str) -> bool {
     let Some(name) = import.strip_prefix("clawhost:plugin/") else {
         return false;
     };
-    let interface = name.split('@').next().unwrap_or(name);
+    let interface = name
+        .split_once('@')
+        .map_or(name, |(interface, _)| interface);
     !matches!(interface, "log" | "context" | "types")
 }
 

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use clawhost_plugins::{
     CallContext, CompileLimits, CompileResource, CompilerCommand, Grants, HostOptions, JudgeResult,
-    Message, Plugin, PluginError, PluginHost, Profile, Role, Trajectory, Turn, digest,
-    embedded_component,
+    Message, Plugin, PluginError, PluginHost, PluginHostConfig, Profile, Role, Trajectory, Turn,
+    digest, embedded_component,
 };
 use tempfile::TempDir;
 
@@ -34,10 +34,13 @@ fn component() -> &'static [u8] {
 
 fn options(compiling: CompileLimits) -> HostOptions {
     HostOptions {
-        threads: 1,
-        instances: 4,
+        config: PluginHostConfig {
+            num_threads: 1,
+            max_instances: 4,
+            compiling,
+            ..PluginHostConfig::default()
+        },
         compiler: Some(CompilerCommand::new(PROGRAM, ["compile-component"])),
-        compiling,
         ..HostOptions::default()
     }
 }
@@ -162,7 +165,7 @@ async fn an_expensive_component_is_rejected_with_the_exceeded_limit() {
             cpu,
             1,
             CompileLimits {
-                cpu_seconds: 1,
+                cpu_time: Duration::from_secs(1),
                 ..limits
             },
         ),
@@ -170,7 +173,7 @@ async fn an_expensive_component_is_rejected_with_the_exceeded_limit() {
             wall,
             300,
             CompileLimits {
-                wall_ms: 300,
+                wall_time: Duration::from_millis(300),
                 ..limits
             },
         ),
@@ -179,7 +182,7 @@ async fn an_expensive_component_is_rejected_with_the_exceeded_limit() {
             memory,
             64 << 20,
             CompileLimits {
-                memory_bytes: 64 << 20,
+                memory: 64 << 20,
                 ..limits
             },
         ),
@@ -188,13 +191,13 @@ async fn an_expensive_component_is_rejected_with_the_exceeded_limit() {
         let host = subprocess_host(compiling);
         let error = load(&host, &BOMB).unwrap_err();
         assert_eq!(error, PluginError::CompilerLimit { resource, limit });
-        let key = format!("plugin_host.compiling.{}", resource.key());
+        let key = format!("plugins.host.compiling.{}", resource.key());
         assert!(error.to_string().contains(&key), "{error}");
     }
     // Enough for a small component but not for this one, in the same host.
     let limit = 300 << 20;
     let host = subprocess_host(CompileLimits {
-        memory_bytes: limit,
+        memory: limit,
         ..limits
     });
     let error = load(&host, &BOMB).unwrap_err();
@@ -204,7 +207,7 @@ async fn an_expensive_component_is_rejected_with_the_exceeded_limit() {
     assert!(judge(&good).await.outcome.is_ok());
 
     let tight = subprocess_host(CompileLimits {
-        code_bytes: 1000,
+        code_size: 1000,
         ..limits
     });
     let error = load(&tight, component()).unwrap_err();
@@ -229,7 +232,7 @@ fn the_compiler_sets_its_limits_before_it_reads_the_component() {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let order =
-        "{\"profile\":\"fast\",\"limits\":{\"cpu_seconds\":7,\"memory_bytes\":3000000000}}\n";
+        "{\"profile\":\"fast\",\"limits\":{\"cpu_time\":\"7s\",\"memory\":\"3000000000B\"}}\n";
     stdin.write_all(order.as_bytes()).unwrap();
     let limits = format!("/proc/{}/limits", child.id());
     // This limit is set last.

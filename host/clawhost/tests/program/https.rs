@@ -3,9 +3,12 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
+use reqwest::ClientBuilder;
 use tempfile::TempDir;
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 /// A running program, killed on drop.
 struct Program(Child);
@@ -18,8 +21,8 @@ impl Drop for Program {
     }
 }
 
-#[test]
-fn chat_completions_are_served_over_https() {
+#[tokio::test]
+async fn chat_completions_are_served_over_https() {
     let dir = TempDir::new().unwrap();
     let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
     let certificate = rcgen::generate_simple_self_signed(names).unwrap();
@@ -48,22 +51,24 @@ fn chat_completions_are_served_over_https() {
     });
     let url = format!("{}/chat/completions", url.unwrap());
 
-    let trusted = Certificate::from_pem(certificate.cert.pem().as_bytes()).unwrap();
-    let tls = TlsConfig::builder()
-        .root_certs(RootCerts::new_with_certs(&[trusted]))
-        .build();
-    let agent: ureq::Agent = ureq::Agent::config_builder().tls_config(tls).build().into();
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.cert.der().clone()).unwrap();
+    let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let trusting = clawhost_http::client().tls_backend_preconfigured(tls);
     let body = r#"{"messages": [{"role": "user", "content": "What is 2 + 3?"}], "stream": true}"#;
-    let post = |agent: &ureq::Agent| {
-        agent
-            .post(&url)
-            .header("content-type", "application/json")
-            .send(body)
+    let post = async |client: ClientBuilder| {
+        let request = client.build().unwrap().post(&url);
+        let request = request.header("content-type", "application/json");
+        request.body(body).send().await
     };
-    let mut answer = post(&agent).unwrap();
+    let answer = post(trusting).await.unwrap();
     assert_eq!(answer.status(), 200);
-    let text = answer.body_mut().read_to_string().unwrap();
+    let text = answer.text().await.unwrap();
     assert!(text.contains("data: [DONE]"), "{text}");
     // A client with the default root certificates rejects it.
-    assert!(post(&ureq::Agent::new_with_defaults()).is_err());
+    assert!(post(clawhost_http::client()).await.is_err());
 }

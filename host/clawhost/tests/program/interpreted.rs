@@ -4,7 +4,6 @@
 //! Needs the tools of these languages, as `languages` does.
 #![allow(
     clippy::unwrap_used,
-    clippy::indexing_slicing,
     clippy::panic,
     reason = "a test may fail by panicking"
 )]

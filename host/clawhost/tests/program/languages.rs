@@ -6,7 +6,6 @@
 //! tool is a failure. `.ci/author-tools` installs them, `.ci/run` does both.
 #![allow(
     clippy::unwrap_used,
-    clippy::indexing_slicing,
     clippy::panic,
     clippy::print_stdout,
     reason = "a test may fail by panicking, and skipped tests print a reason"

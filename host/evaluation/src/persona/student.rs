@@ -6,10 +6,11 @@
 
 use rand_chacha::ChaCha8Rng;
 
-use super::homework::{Homework, held_out_problem};
 use super::perception::{FormattingCue, find_formatting, has_plausible_numbers};
+use super::reaction::{Persona, Reaction};
+use super::task::{Key, Task};
 use super::wording::{Slot, compose};
-use super::{Key, Persona, Reaction, Task};
+use crate::problems::{Problem, SeededRng, Split};
 use crate::seeds::{choose, generator};
 
 /// The scripted student.
@@ -22,20 +23,17 @@ impl Persona for Student {
     }
 
     fn begin(&self, task: u64, wording: u64) -> Task {
-        let Homework {
-            text,
-            answer,
-            numbers,
-        } = held_out_problem(task);
+        let problem = Problem::random(&mut SeededRng::new(task, 0), Split::HeldOut);
+        let text = problem.text();
         let mut rng = generator(wording);
-        let opening = if choose(&mut rng, &[true, true, false]) == Some(&true) {
+        let opening = if *choose(&mut rng, &[true, true, false]) {
             format!("{} {text}", compose(&mut rng, ASK_BEFORE))
         } else {
             format!("{text} {}", compose(&mut rng, ASK_AFTER))
         };
         Task {
             opening,
-            key: Key::Homework { answer, numbers },
+            key: Key::of_homework(&problem),
         }
     }
 
@@ -47,6 +45,7 @@ impl Persona for Student {
             Key::Grading {
                 answer, written, ..
             } => (*answer, std::slice::from_ref(written)),
+            Key::Wish { .. } => unreachable!("only a person with a wish asks for it"),
         };
         let cues = find_formatting(reply);
         let right = has_plausible_numbers(reply, answer, numbers);
@@ -71,16 +70,15 @@ impl Persona for Student {
 fn formatting_complaint(rng: &mut ChaCha8Rng, cues: &[FormattingCue]) -> String {
     // A person names one thing, not a list.
     let seen: Slot<'_> = match choose(rng, cues) {
-        Some(FormattingCue::Title) => TITLE,
-        Some(FormattingCue::Steps) => STEPS,
-        Some(FormattingCue::Bullets) => BULLETS,
-        Some(FormattingCue::Bold) => BOLD,
-        None => LOOKS,
+        FormattingCue::Title => TITLE,
+        FormattingCue::Steps => STEPS,
+        FormattingCue::Bullets => BULLETS,
+        FormattingCue::Bold => BOLD,
     };
-    let observation = choose(rng, &[seen, seen, LOOKS]).copied().unwrap_or(LOOKS);
+    let observation = *choose(rng, &[seen, seen, LOOKS]);
     let slots: &[Slot<'_>] = match choose(rng, &[0, 1, 2]) {
-        Some(0) => &[SIGH, observation, REQUEST, MANNER, REASON],
-        Some(1) => &[SIGH, REQUEST, MANNER, observation],
+        0 => &[SIGH, observation, REQUEST, MANNER, REASON],
+        1 => &[SIGH, REQUEST, MANNER, observation],
         _ => &[observation, REQUEST, MANNER],
     };
     compose(rng, slots)

@@ -1,5 +1,8 @@
 //! The task of one conversation and its answer key.
 
+use crate::problems::{Problem, Submission};
+use crate::wish::Wish;
+
 /// The opening of a conversation and its answer key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
@@ -30,4 +33,33 @@ pub enum Key {
         /// The correct answer.
         answer: i64,
     },
+    /// A question of a person with a wish about replies.
+    Wish {
+        /// The wish.
+        wish: Wish,
+        /// Whether the person has taken it back and wants the opposite.
+        reversed: bool,
+    },
+}
+
+impl Key {
+    /// The key of a student's problem.
+    pub fn of_homework(problem: &Problem) -> Key {
+        let digits = problem.text().split(|c: char| !c.is_ascii_digit());
+        Key::Homework {
+            answer: problem.answer.into(),
+            numbers: digits.filter_map(|digits| digits.parse().ok()).collect(),
+        }
+    }
+
+    /// The key of a teacher's submission.
+    pub fn of_submission(submission: &Submission) -> Key {
+        let (written, answer) = (submission.given_answer, submission.problem.answer);
+        Key::Grading {
+            pupil: submission.student.clone(),
+            right: written == answer,
+            written: written.into(),
+            answer: answer.into(),
+        }
+    }
 }

@@ -3,9 +3,10 @@
 //! As with the student, the preference is never stated in advance. A comment that is curt, cold or unspecific is sent
 //! back; one that is friendly and refers to the work is accepted.
 
-use super::homework::{Submission, held_out_submission};
+use super::reaction::{Persona, Reaction};
+use super::task::{Key, Task};
 use super::wording::{Slot, compose};
-use super::{Key, Persona, Reaction, Task};
+use crate::problems::{SeededRng, Split, Submission};
 use crate::seeds::{choose, generator};
 
 /// The scripted teacher.
@@ -18,32 +19,24 @@ impl Persona for Teacher {
     }
 
     fn begin(&self, task: u64, wording: u64) -> Task {
-        let Submission {
-            problem,
-            work,
-            pupil,
-            written,
-            answer,
-        } = held_out_submission(task);
+        let submission = Submission::random(&mut SeededRng::new(task, 0), Split::HeldOut);
+        let (problem, work) = (submission.problem.text(), submission.work());
         let mut rng = generator(wording);
         let ask = compose(&mut rng, ASK);
         // Not every submission has a name.
-        let (who, whose) = match pupil.as_str() {
+        let (who, whose) = match submission.student.as_str() {
             "" => ("A pupil", "a pupil"),
             name => (name, name),
         };
         let opening = match choose(&mut rng, &[0, 1, 2]) {
-            Some(0) => format!("{ask}\nProblem: {problem}\n{who} answered: {work}"),
-            Some(1) => format!("Problem: {problem}\nAnswer of {whose}: {work}\n{ask}"),
+            0 => format!("{ask}\nProblem: {problem}\n{who} answered: {work}"),
+            1 => format!("Problem: {problem}\nAnswer of {whose}: {work}\n{ask}"),
             _ => format!("{ask} The problem: {problem} {who} handed in: {work}"),
         };
-        let key = Key::Grading {
-            pupil,
-            right: written == answer,
-            written,
-            answer,
-        };
-        Task { opening, key }
+        Task {
+            opening,
+            key: Key::of_submission(&submission),
+        }
     }
 
     fn react(&self, task: &Task, reply: &str, wording: u64, last: bool) -> Reaction {
@@ -69,33 +62,10 @@ impl Persona for Teacher {
 fn sounds_kind(reply: &str) -> bool {
     let reply = reply.to_lowercase();
     let has = |words: &[&str]| words.iter().any(|w| reply.contains(w));
-    let warm = has(&[
-        "good",
-        "great",
-        "nice",
-        "well done",
-        "lovely",
-        "wonderful",
-        "excellent",
-        "bravo",
-        "proud",
-        "keep",
-        "almost",
-        "close",
-        "nearly",
-        "effort",
-        "worry",
-        "you can",
-        "i like",
-        "happy",
-        "glad",
-        "enjoyed",
-        "doing well",
-        "right way",
-        "you have it",
-        "next time",
-        "super",
-        "hooray",
+    let warm = has(phrases![
+        "good" "great" "nice" "well done" "lovely" "wonderful" "excellent" "bravo" "proud" "keep" "almost" "close"
+        "nearly" "effort" "worry" "you can" "i like" "happy" "glad" "enjoyed" "doing well" "right way" "you have it"
+        "next time" "super" "hooray"
     ]);
     warm && !has(&["lazy", "stupid", "careless", "terrible"])
 }
@@ -104,7 +74,7 @@ fn sounds_kind(reply: &str) -> bool {
 fn is_specific(reply: &str, task: &Task) -> bool {
     let named = match &task.key {
         Key::Grading { pupil, .. } => !pupil.is_empty() && reply.contains(pupil.as_str()),
-        Key::Homework { .. } => false,
+        Key::Homework { .. } | Key::Wish { .. } => false,
     };
     let number = reply.contains(|c: char| c.is_ascii_digit());
     reply.split_whitespace().count() >= 8 && (named || number)

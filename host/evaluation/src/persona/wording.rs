@@ -15,7 +15,7 @@ pub(super) type Slot<'a> = &'a [&'a str];
 pub(super) fn compose(rng: &mut ChaCha8Rng, slots: &[Slot<'_>]) -> String {
     let parts: Vec<&str> = slots
         .iter()
-        .filter_map(|slot| choose(rng, slot).copied())
+        .map(|slot| *choose(rng, slot))
         .filter(|part| !part.is_empty())
         .collect();
     sentence_case(&parts.join(" "))

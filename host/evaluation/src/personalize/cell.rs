@@ -3,10 +3,11 @@
 use serde::Serialize;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::plan::{Arm, Cell, PersonalizeOptions};
+use super::fresh;
+use super::plan::{Cell, PersonalizeOptions};
 use super::probes::{ProbeResult, probe};
-use crate::arms::{ArmEvent, ArmOptions, ArmRecord, run_arm};
-use crate::client::{ChatClient, Endpoint, RequestError, RequestParams};
+use crate::arms::{ArmEvent, ArmOptions, ArmRecord, memory, run_arm};
+use crate::client::{ChatClient, Endpoint, RequestError};
 use crate::idle::WaitError;
 
 /// Facts about training that the server's operator reads from its journal.
@@ -35,9 +36,11 @@ pub struct CellRecord {
     pub cell: Cell,
     /// Its conversations.
     pub arm_record: ArmRecord,
+    /// Scores of the first replies to fresh tasks after the conversations; `None` without a reply.
+    pub fresh: Vec<Option<f64>>,
     /// Results on unrelated prompts; empty without probes.
     pub probes: Vec<ProbeResult>,
-    /// Failed probe requests.
+    /// Failed requests of fresh tasks and probes.
     pub probe_failures: Vec<String>,
     /// Facts about training.
     pub training: TrainingFacts,
@@ -73,31 +76,22 @@ pub async fn run_cell(
         wait: options.wait,
     };
     let persona = cell.track.persona();
-    let arm_record = run_arm(&cell.name(), &client, persona, arm, events).await?;
-    let params = RequestParams {
-        seed: cell.seed,
-        temperature: options.temperature,
-        max_tokens: None,
-    };
-    // Each seed has its own probe prompts, the same for all arms. The memory arm is not probed, since it uses the
-    // frozen model.
+    let arm_record = run_arm(&cell.name(), &client, persona.as_ref(), arm, events).await?;
+    let memory = memory(&arm_record.conversations, arm.conversation.memory_size);
+    let memory = memory.as_deref();
+    let (fresh, mut failures) =
+        fresh::score_fresh(&client, persona.as_ref(), cell, memory, options).await;
+    // Each seed has its own probe prompts, the same for all arms.
     let at = cell.seed.wrapping_sub(options.first_seed) as usize;
-    let count = match cell.arm {
-        Arm::Memory => 0,
-        _ => options.probes,
-    };
-    let (probes, probe_failures) = match count {
-        0 => (Vec::new(), Vec::new()),
-        count => {
-            let which = at * count..(at + 1) * count;
-            probe(&client, cell.track, which, params).await
-        }
-    };
+    let which = at * options.probes..(at + 1) * options.probes;
+    let (probes, probe_failures) = probe(&client, cell, which, memory, options).await;
+    failures.extend(probe_failures);
     Ok(CellRecord {
         cell,
         arm_record,
+        fresh,
         probes,
-        probe_failures,
+        probe_failures: failures,
         training: TrainingFacts::default(),
     })
 }

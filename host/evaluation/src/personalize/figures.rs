@@ -1,20 +1,21 @@
 //! The figures of one arm with one persona, over all seeds.
 //!
-//! A figure of a seed is a mean over conversations; reported is the mean over seeds with a 95 % bootstrap interval.
-//! Probes are compared with the frozen model's replies to the same prompts, so their intervals are those of paired
-//! differences.
+//! A figure of a seed is a mean over conversations; reported is the mean over seeds with its 95 % t interval, as all
+//! conversations of a seed depend on one training run. Probes are compared with the frozen model's replies to the same
+//! prompts: each seed gives one mean paired difference.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::arm::Arm;
 use super::cell::CellRecord;
 use super::outcome::PersonalizeOutcome;
-use super::plan::{Arm, PersonalizeOptions};
+use super::plan::PersonalizeOptions;
 use super::probes::ProbeResult;
 use crate::arms::ArmRecord;
 use crate::conversation::ConversationRecord;
 use crate::persona::Track;
-use crate::statistics::{Estimate, count_until_streak, estimate, mean};
+use crate::statistics::{Estimate, clustered, count_until_streak, mean, t_interval};
 
 /// Length of the streak of conversations that must match the persona's preference.
 const STREAK: usize = 3;
@@ -36,9 +37,15 @@ pub struct Figures {
     pub at_mark: Vec<Option<f64>>,
     /// Mean score of the last window of all conversations.
     pub last: Vec<Option<f64>>,
+    /// Mean score of the fresh tasks after the conversations; `None` without fresh tasks.
+    pub fresh: Vec<Option<f64>>,
     /// Conversations until the first reply matched the persona's preference three times in a row, including those
     /// three. For frozen arms too, only the reply that the conversation continued from counts.
     pub align: Vec<Option<usize>>,
+    /// The same, counted from the conversation in which the wish was taken back. Empty for other personas.
+    pub realign: Vec<Option<usize>>,
+    /// Mean tokens of the prompts of first replies in the last window; `None` if the endpoint does not report them.
+    pub prompt_tokens: Vec<Option<f64>>,
     /// Training steps.
     pub steps: Vec<u64>,
     /// Reply tokens trained on.
@@ -63,10 +70,11 @@ pub struct Figures {
     pub failed_requests: usize,
     /// Changes of the probe results.
     pub changes: Vec<ProbeChange>,
-    bootstrap: u64,
+    /// Mean change over all probes that count, without explicit requests for the opposite.
+    pub skills: Option<Estimate>,
 }
 
-/// ProbeChange of one property of replies to unrelated prompts.
+/// Change of one property of replies to unrelated prompts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProbeChange {
     /// The probe set and the property.
@@ -77,16 +85,20 @@ pub struct ProbeChange {
     pub after: f64,
     /// Mean paired difference from the frozen model.
     pub change: Option<Estimate>,
+    /// Whether the frozen model is significantly above chance; otherwise there is nothing to forget.
+    pub counts: bool,
+    /// Whether the prompts explicitly ask for the opposite of the wish.
+    pub opposite: bool,
 }
 
-impl Figures {
-    /// The figures of the cells of `outcome` with this arm and persona; `None` if there are none.
-    pub(super) fn new(outcome: &PersonalizeOutcome, arm: Arm, track: Track) -> Option<Figures> {
-        let cells: Vec<&CellRecord> = outcome.cells_of(arm, track).collect();
+impl PersonalizeOutcome {
+    /// The figures of one arm with one persona; `None` without finished cells.
+    pub fn figures(&self, arm: Arm, track: Track) -> Option<Figures> {
+        let cells: Vec<&CellRecord> = self.cells_of(arm, track).collect();
         if cells.is_empty() {
             return None;
         }
-        let options = &outcome.options;
+        let options = &self.options;
         let records = || cells.iter().map(|cell| &cell.arm_record);
         let facts = || cells.iter().map(|cell| cell.training);
         let gaps = facts().filter_map(|f| f.served_against_trained);
@@ -105,7 +117,20 @@ impl Figures {
             last: records()
                 .map(|record| score(record, options.last_window(track)))
                 .collect(),
-            align: records().map(align).collect(),
+            fresh: cells
+                .iter()
+                .map(|cell| mean(&present(&cell.fresh)))
+                .collect(),
+            align: records().map(|record| align(record, 0)).collect(),
+            realign: match track {
+                Track::TakenBack(_) => records()
+                    .map(|record| align(record, track.mark()))
+                    .collect(),
+                _ => Vec::new(),
+            },
+            prompt_tokens: records()
+                .map(|record| prompt_tokens(record, options.last_window(track)))
+                .collect(),
             steps: records().map(|record| record.steps).collect(),
             tokens: facts().map(|f| f.tokens).collect(),
             rewarded: facts().map(|f| f.rewarded).collect(),
@@ -119,40 +144,60 @@ impl Figures {
                 .collect(),
             served_against_trained: gaps.max_by(f64::total_cmp),
             failed_requests: cells.iter().map(failures).sum(),
-            changes: changes(outcome, arm, track),
-            bootstrap: options.first_seed,
+            changes: changes(self, arm, track),
+            skills: skills(self, arm, track),
         })
     }
+}
 
+impl Figures {
     /// The mean over seeds of values that some seeds may lack.
     pub fn over_seeds(&self, values: &[Option<f64>]) -> Option<Estimate> {
-        let present: Vec<f64> = values.iter().copied().flatten().collect();
-        estimate(&present, self.bootstrap)
+        t_interval(&present(values))
+    }
+
+    /// The mean over seeds of scores.
+    pub fn score_over_seeds(&self, values: &[Option<f64>]) -> Option<Estimate> {
+        self.over_seeds(values).map(|e| e.within(0.0, 1.0))
     }
 
     /// The first window over seeds.
     pub fn first_window(&self) -> Option<Estimate> {
-        self.over_seeds(&self.first)
+        self.score_over_seeds(&self.first)
     }
 
     /// The window at the mark over seeds.
     pub fn mark_window(&self) -> Option<Estimate> {
-        self.over_seeds(&self.at_mark)
+        self.score_over_seeds(&self.at_mark)
     }
 
-    /// Paired by seed: how much higher this arm scores at the mark than `other`.
+    /// The score after training of each seed: of the fresh tasks, or without these of the window at the mark.
+    pub fn after(&self) -> &[Option<f64>] {
+        if self.fresh.iter().any(Option::is_some) {
+            &self.fresh
+        } else {
+            &self.at_mark
+        }
+    }
+
+    /// How well explicit requests for the opposite of the wish are followed, if they were probed.
+    pub fn opposite(&self) -> Option<&ProbeChange> {
+        self.changes.iter().find(|change| change.opposite)
+    }
+
+    /// Paired by seed: how much higher this arm scores after training than `other`.
     pub fn lead_over(&self, other: &Figures) -> Option<Estimate> {
         let theirs: BTreeMap<u64, Option<f64>> = other
             .seeds
             .iter()
             .copied()
-            .zip(other.at_mark.iter().copied())
+            .zip(other.after().iter().copied())
             .collect();
-        let pairs = self.seeds.iter().zip(&self.at_mark);
+        let pairs = self.seeds.iter().zip(self.after());
         let differences: Vec<f64> = pairs
             .filter_map(|(seed, own)| Some((*own)? - theirs.get(seed).copied().flatten()?))
             .collect();
-        estimate(&differences, self.bootstrap)
+        t_interval(&differences).map(|e| e.within(-1.0, 1.0))
     }
 }
 
@@ -174,15 +219,29 @@ fn score(record: &ArmRecord, window: Range<usize>) -> Option<f64> {
     mean(&values)
 }
 
-fn align(record: &ArmRecord) -> Option<usize> {
+/// Counted from conversation `from` on.
+fn align(record: &ArmRecord, from: usize) -> Option<usize> {
     let mut ordered: Vec<&ConversationRecord> = record.conversations.iter().collect();
     ordered.sort_by_key(|conversation| conversation.index);
     // A missing reply does not match the preference.
     let values: Vec<f64> = ordered
         .iter()
+        .filter(|conversation| conversation.index >= from)
         .map(|conversation| conversation.first.map_or(0.0, |score| score.value))
         .collect();
     count_until_streak(&values, STREAK, MIN_SCORE)
+}
+
+fn present(values: &[Option<f64>]) -> Vec<f64> {
+    values.iter().copied().flatten().collect()
+}
+
+fn prompt_tokens(record: &ArmRecord, window: Range<usize>) -> Option<f64> {
+    let tokens: Vec<f64> = conversations_in(record, window)
+        .filter_map(|conversation| conversation.replies.first()?.prompt_tokens)
+        .map(|tokens| tokens as f64)
+        .collect();
+    mean(&tokens)
 }
 
 fn length_drift(record: &ArmRecord, options: &PersonalizeOptions, track: Track) -> Option<f64> {
@@ -196,43 +255,92 @@ fn length_drift(record: &ArmRecord, options: &PersonalizeOptions, track: Track) 
     Some(words(options.mark_window(track))? / words(options.first_window(track))? - 1.0)
 }
 
-fn changes(outcome: &PersonalizeOutcome, arm: Arm, track: Track) -> Vec<ProbeChange> {
-    let mut names: Vec<&str> = Vec::new();
-    for result in outcome.cells_of(arm, track).flat_map(|cell| &cell.probes) {
-        if !names.contains(&result.name.as_str()) {
-            names.push(&result.name);
+/// Scores of one probe by seed and prompt.
+type Scores = BTreeMap<(u64, usize), f64>;
+
+fn scores(outcome: &PersonalizeOutcome, arm: Arm, track: Track, name: &str) -> Scores {
+    let mut scores = Scores::new();
+    for cell in outcome.cells_of(arm, track) {
+        let same_name = |result: &&ProbeResult| result.name == name;
+        for result in cell.probes.iter().filter(same_name) {
+            let present = result
+                .scores
+                .iter()
+                .enumerate()
+                .filter_map(|(at, score)| Some((at, (*score)?)));
+            scores.extend(present.map(|(at, score)| ((cell.cell.seed, at), score)));
         }
     }
-    let results = |arm: Arm, name: &str| -> BTreeMap<(u64, usize), f64> {
-        let mut replies = BTreeMap::new();
-        for cell in outcome.cells_of(arm, track) {
-            let seed = cell.cell.seed;
-            let same_name = |result: &&ProbeResult| result.name == name;
-            for result in cell.probes.iter().filter(same_name) {
-                for (at, passed) in result.passed.iter().enumerate() {
-                    if let Some(passed) = passed {
-                        replies.insert((seed, at), f64::from(u8::from(*passed)));
-                    }
-                }
-            }
+    scores
+}
+
+/// The paired differences of each seed.
+fn differences(base: &Scores, after: &Scores) -> BTreeMap<u64, Vec<f64>> {
+    let mut by_seed: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for (at, score) in after {
+        if let Some(base) = base.get(at) {
+            by_seed.entry(at.0).or_default().push(score - base);
         }
-        replies
-    };
-    let share = |replies: &BTreeMap<(u64, usize), f64>| {
-        mean(&replies.values().copied().collect::<Vec<f64>>())
-    };
-    let change = |name: &str| {
-        let (base, after) = (results(Arm::Control, name), results(arm, name));
-        let differences: Vec<f64> = after
-            .iter()
-            .filter_map(|(at, passed)| Some(passed - base.get(at)?))
-            .collect();
+    }
+    by_seed
+}
+
+/// The probes of an arm: name, chance, and whether they ask for the opposite.
+fn probes_of(outcome: &PersonalizeOutcome, arm: Arm, track: Track) -> Vec<&ProbeResult> {
+    let mut probes: Vec<&ProbeResult> = Vec::new();
+    for result in outcome.cells_of(arm, track).flat_map(|cell| &cell.probes) {
+        if probes.iter().all(|known| known.name != result.name) {
+            probes.push(result);
+        }
+    }
+    probes
+}
+
+/// Whether the scores are significantly above chance. Without an interval their mean decides.
+fn is_above_chance(base: &Scores, chance: f64) -> bool {
+    let values: Vec<f64> = base.values().copied().collect();
+    t_interval(&values).is_none_or(|e| {
+        if e.has_interval() {
+            e.low > chance
+        } else {
+            e.mean > chance
+        }
+    })
+}
+
+fn changes(outcome: &PersonalizeOutcome, arm: Arm, track: Track) -> Vec<ProbeChange> {
+    let share = |scores: &Scores| mean(&scores.values().copied().collect::<Vec<f64>>());
+    let change = |probe: &ProbeResult| {
+        let base = scores(outcome, Arm::CONTROL, track, &probe.name);
+        let after = scores(outcome, arm, track, &probe.name);
+        let change = clustered(differences(&base, &after).values().map(Vec::as_slice));
         Some(ProbeChange {
-            name: name.to_owned(),
+            name: probe.name.clone(),
             base: share(&base),
             after: share(&after)?,
-            change: estimate(&differences, outcome.options.first_seed),
+            change: change.map(|e| e.within(-1.0, 1.0)),
+            counts: is_above_chance(&base, probe.chance),
+            opposite: probe.opposite,
         })
     };
-    names.into_iter().filter_map(change).collect()
+    probes_of(outcome, arm, track)
+        .into_iter()
+        .filter_map(change)
+        .collect()
+}
+
+/// Each seed gives the mean over its probes.
+fn skills(outcome: &PersonalizeOutcome, arm: Arm, track: Track) -> Option<Estimate> {
+    let mut by_seed: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for probe in probes_of(outcome, arm, track) {
+        let base = scores(outcome, Arm::CONTROL, track, &probe.name);
+        if probe.opposite || !is_above_chance(&base, probe.chance) {
+            continue;
+        }
+        let after = scores(outcome, arm, track, &probe.name);
+        for (seed, differences) in differences(&base, &after) {
+            by_seed.entry(seed).or_default().extend(mean(&differences));
+        }
+    }
+    clustered(by_seed.values().map(Vec::as_slice)).map(|e| e.within(-1.0, 1.0))
 }

@@ -1,96 +1,13 @@
 //! What is run: arms, personas and seeds.
 
-use std::str::FromStr;
 use std::time::Duration;
 
+use super::arm::Arm;
 use crate::conversation::ConversationOptions;
 use crate::idle::WaitOptions;
 use crate::persona::Track;
 use crate::statistics::window;
-
-/// A training method, or none. The arms of a run differ in nothing else.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Arm {
-    /// The frozen base model.
-    Control,
-    /// Rewards only.
-    Binary,
-    /// Distillation from the hinted teacher only, on single tokens.
-    Opd,
-    /// Rewards and distillation.
-    Hybrid,
-    /// Rewards and distillation over the student's top-k tokens, with a choice of hints.
-    HybridTopk,
-    /// The frozen base model with a client that puts the persona's corrections of earlier conversations into the system
-    /// message.
-    Memory,
-}
-
-impl Arm {
-    /// All arms, in the order of reports.
-    pub const ALL: [Arm; 6] = [
-        Arm::Control,
-        Arm::Binary,
-        Arm::Opd,
-        Arm::Hybrid,
-        Arm::HybridTopk,
-        Arm::Memory,
-    ];
-    /// The arms compared by default.
-    pub const COMPARED: [Arm; 5] = [
-        Arm::Control,
-        Arm::Binary,
-        Arm::Opd,
-        Arm::Hybrid,
-        Arm::HybridTopk,
-    ];
-
-    /// Name in reports and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Arm::Control => "control",
-            Arm::Binary => "binary",
-            Arm::Opd => "opd",
-            Arm::Hybrid => "hybrid",
-            Arm::HybridTopk => "hybrid-topk",
-            Arm::Memory => "memory",
-        }
-    }
-
-    /// One-line description.
-    pub fn about(self) -> &'static str {
-        match self {
-            Arm::Control => "The frozen model",
-            Arm::Binary => "Trains on rewards only",
-            Arm::Opd => "Distils from the hinted teacher only, on single tokens",
-            Arm::Hybrid => "Trains on rewards and distils from the hinted teacher",
-            Arm::HybridTopk => {
-                "Trains on rewards and distils from the hinted teacher over the top-k tokens, with a choice of hints"
-            }
-            Arm::Memory => "The frozen model with earlier corrections in the system message",
-        }
-    }
-
-    /// Whether its server trains.
-    pub fn trains(self) -> bool {
-        !matches!(self, Arm::Control | Arm::Memory)
-    }
-}
-
-/// Unknown arm name.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown arm {0}")]
-pub struct UnknownArm(String);
-
-impl FromStr for Arm {
-    type Err = UnknownArm;
-
-    fn from_str(name: &str) -> Result<Self, UnknownArm> {
-        let mut all = Arm::ALL.into_iter();
-        all.find(|arm| arm.name() == name)
-            .ok_or_else(|| UnknownArm(name.to_owned()))
-    }
-}
+use crate::wish::Wish;
 
 /// Options of the evaluation.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,13 +21,15 @@ pub struct PersonalizeOptions {
     /// Number of seeds. Default: 5.
     pub seeds: u32,
     /// Conversations per arm, persona and seed. Default: none, as many as the persona's target is stated for (36 of a
-    /// student, 24 of a teacher).
+    /// student, 24 of a teacher, 36 of a person with a wish, 48 of one who takes it back after 24).
     pub conversations: Option<usize>,
     /// Concurrent conversations. Default: 4.
     pub concurrency: usize,
     /// First replies sampled and averaged per conversation of an arm that does not train, to reduce the noise. Default:
     /// 8.
     pub control_draws: u32,
+    /// Fresh tasks whose first replies are scored after the conversations; 0 = none. Default: 64.
+    pub fresh: usize,
     /// Held-out prompts per probe set, run after the conversations; 0 = none. Default: 32.
     pub probes: usize,
     /// Corrections in the system message of the arm `memory`. Default: 8.
@@ -131,12 +50,13 @@ impl Default for PersonalizeOptions {
     fn default() -> Self {
         PersonalizeOptions {
             arms: Arm::COMPARED.into(),
-            tracks: Track::ALL.into(),
+            tracks: Track::EMBEDDED.into(),
             first_seed: 1,
             seeds: 5,
             conversations: None,
             concurrency: 4,
             control_draws: 8,
+            fresh: 64,
             probes: 32,
             memory_size: 8,
             temperature: None,
@@ -151,6 +71,30 @@ impl Default for PersonalizeOptions {
     }
 }
 
+impl PersonalizeOptions {
+    /// The defaults for people with these wishes and a real model: longer waits, since a step takes seconds, and fewer
+    /// replies of frozen arms.
+    pub fn of_wishes(wishes: &[Wish]) -> PersonalizeOptions {
+        PersonalizeOptions {
+            arms: Arm::REAL.into(),
+            tracks: wishes.iter().copied().map(Track::Wish).collect(),
+            control_draws: 1,
+            probes: 16,
+            max_tokens: Some(WISH_MAX_TOKENS),
+            request_timeout: Duration::from_secs(900),
+            wait: WaitOptions {
+                timeout: Duration::from_secs(1_800),
+                poll_interval: Duration::from_millis(400),
+                ..WaitOptions::default()
+            },
+            ..PersonalizeOptions::default()
+        }
+    }
+}
+
+/// `max_tokens` of a person with a wish: enough to tell a long reply from a short one.
+pub(crate) const WISH_MAX_TOKENS: u32 = 160;
+
 /// Bounds of the targets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TargetBounds {
@@ -160,8 +104,11 @@ pub struct TargetBounds {
     pub from_at_most: f64,
     /// Maximum difference between the windows of the frozen model. Default: 0.12.
     pub control_within: f64,
-    /// Maximum loss on unrelated prompts, as a share of the replies. Default: 0.02.
+    /// Maximum loss on unrelated prompts, as a share of the replies: the lower end of the interval of the mean over all
+    /// probes must not be below it. Default: 0.05.
     pub forgets_at_most: f64,
+    /// Maximum loss on explicit requests for the opposite of a wish, likewise. Default: 0.15.
+    pub opposite_loses_at_most: f64,
 }
 
 impl Default for TargetBounds {
@@ -170,7 +117,8 @@ impl Default for TargetBounds {
             at_least: 0.8,
             from_at_most: 0.3,
             control_within: 0.12,
-            forgets_at_most: 0.02,
+            forgets_at_most: 0.05,
+            opposite_loses_at_most: 0.15,
         }
     }
 }
@@ -178,7 +126,7 @@ impl Default for TargetBounds {
 impl PersonalizeOptions {
     /// Number of conversations of a persona.
     pub fn conversations(&self, track: Track) -> usize {
-        self.conversations.unwrap_or(track.mark()).max(1)
+        self.conversations.unwrap_or(track.conversations()).max(1)
     }
 
     /// The conversation number at which the score is evaluated: that of the target, or the last one if there are fewer
@@ -232,9 +180,10 @@ impl PersonalizeOptions {
             } else {
                 self.control_draws.max(1)
             },
-            memory_size: match cell.arm {
-                Arm::Memory => self.memory_size,
-                _ => 0,
+            memory_size: if cell.arm.remembers() {
+                self.memory_size
+            } else {
+                0
             },
             temperature: self.temperature,
             max_tokens: self.max_tokens,
@@ -278,6 +227,10 @@ mod tests {
         assert_eq!(options.last_window(Track::Student), 48..60);
         options.conversations = Some(8);
         assert_eq!(windows(&options, Track::Teacher), (8, 0..4, 4..8));
+        options.conversations = None;
+        let taken_back = Track::TakenBack(Wish::Short);
+        assert_eq!(windows(&options, taken_back), (24, 0..12, 12..24));
+        assert_eq!(options.last_window(taken_back), 36..48);
         options.conversations = Some(1);
         assert_eq!(windows(&options, Track::Teacher), (1, 0..1, 0..1));
     }
@@ -285,7 +238,7 @@ mod tests {
     #[test]
     fn cells_are_ordered_by_seed() {
         let options = PersonalizeOptions {
-            arms: vec![Arm::Control, Arm::Hybrid],
+            arms: vec![Arm::CONTROL, Arm::HYBRID],
             first_seed: 7,
             seeds: 2,
             ..PersonalizeOptions::default()
@@ -305,16 +258,5 @@ mod tests {
             ]
         );
         assert_eq!(PersonalizeOptions::default().cells().len(), 50);
-    }
-
-    #[test]
-    fn names_parse_again() {
-        for arm in Arm::ALL {
-            assert_eq!(arm.name().parse::<Arm>(), Ok(arm));
-        }
-        for track in Track::ALL {
-            assert_eq!(track.name().parse::<Track>(), Ok(track));
-        }
-        assert!("grpo".parse::<Arm>().is_err() && "pupil".parse::<Track>().is_err());
     }
 }

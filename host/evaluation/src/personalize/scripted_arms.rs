@@ -21,6 +21,7 @@ fn options(arms: &[Arm]) -> PersonalizeOptions {
         seeds: SEEDS.len() as u32,
         concurrency: 1,
         control_draws: 2,
+        fresh: 8,
         probes: 3,
         request_timeout: Duration::from_secs(20),
         wait: WaitOptions {
@@ -87,11 +88,11 @@ async fn cell(
 /// A frozen arm that formats everything, and one that learns after ten corrections with its first seed and after
 /// fourteen with its second.
 async fn two_arms() -> PersonalizeOutcome {
-    let arms = [Arm::Control, Arm::Hybrid];
+    let arms = [Arm::CONTROL, Arm::HYBRID];
     let mut cells = Vec::new();
     // The order in which cells finish must not matter.
     for (seed, corrections) in [(SEEDS[1], 28), (SEEDS[0], 20)] {
-        let mut record = cell(Arm::Hybrid, seed, corrections, "I do not know!", &arms).await;
+        let mut record = cell(Arm::HYBRID, seed, corrections, "I do not know!", &arms).await;
         record.training = TrainingFacts {
             kl: Some(0.25),
             entropy_first: Some(0.5),
@@ -104,7 +105,7 @@ async fn two_arms() -> PersonalizeOutcome {
         cells.push(record);
         cells.push(
             cell(
-                Arm::Control,
+                Arm::CONTROL,
                 seed,
                 usize::MAX,
                 "It is fine, ask me about sums.",
@@ -119,8 +120,8 @@ async fn two_arms() -> PersonalizeOutcome {
 #[tokio::test]
 async fn figures_of_two_scripted_arms_are_exact() {
     let outcome = two_arms().await;
-    let control = outcome.figures(Arm::Control, Track::Student).unwrap();
-    let hybrid = outcome.figures(Arm::Hybrid, Track::Student).unwrap();
+    let control = outcome.figures(Arm::CONTROL, Track::Student).unwrap();
+    let hybrid = outcome.figures(Arm::HYBRID, Track::Student).unwrap();
     assert_eq!(control.seeds, SEEDS);
     assert_eq!(control.at_mark, [Some(0.0), Some(0.0)]);
     assert_eq!(control.align, [None, None]);
@@ -133,6 +134,10 @@ async fn figures_of_two_scripted_arms_are_exact() {
     assert_eq!(hybrid.first_window().unwrap().mean, 1.0 / 12.0);
     let lead = hybrid.lead_over(&control).unwrap();
     assert_eq!((lead.mean, lead.low, lead.high), (1.0, 1.0, 1.0));
+    assert_eq!(
+        (control.fresh.as_slice(), hybrid.fresh.as_slice()),
+        ([Some(0.0); 2].as_slice(), [Some(1.0); 2].as_slice())
+    );
 
     let clean = |f: &super::Figures| {
         let found = f.changes.iter().find(|c| c.name == "small-talk: clean");
@@ -161,6 +166,11 @@ async fn the_json_result_has_the_documented_fields_and_figures() {
         ("/arms/hybrid/student/align", json!([13, 17])),
         ("/arms/hybrid/student/kl", json!([0.25, 0.25])),
         ("/arms/hybrid/student/kl_interval", json!([0.25, 0.25])),
+        ("/arms/hybrid/student/fresh", json!(1.0)),
+        ("/arms/hybrid/student/fresh_seeds", json!([1.0, 1.0])),
+        ("/arms/hybrid/student/skills", json!(0.0)),
+        ("/arms/hybrid/student/prompt_tokens", json!([null, null])),
+        ("/fresh_tasks", json!(8)),
         ("/arms/hybrid/student/tokens", json!([100, 100])),
         ("/arms/hybrid/student/hinted", json!([9, 9])),
         ("/arms/hybrid/student/last12", json!(1.0)),
@@ -182,9 +192,9 @@ async fn table_and_page_show_the_figures() {
     let table = personalize_table(&outcome);
     for expected in [
         "student: 36 conversations, seeds 5–6",
-        "hybrid   0.08 (0.00 … 0.17)  1.00 (1.00 … 1.00)  1.00 1.00  13 17",
+        "hybrid   0.08 (0.00 … 1.00)  1.00 (1.00 … 1.00)  1.00 (1.00 … 1.00)  1.00 1.00  13 17",
         "0.250 (0.250 … 0.250)  0.500 → 0.375 (0.375 … 0.375)",
-        "met  hybrid beats control with disjoint intervals",
+        "met  hybrid scores significantly more than control",
     ] {
         assert!(table.contains(expected), "{expected}\n{table}");
     }
@@ -194,16 +204,16 @@ async fn table_and_page_show_the_figures() {
     assert!(!page.contains("<script") && !page.contains("127.0.0.1"));
 
     // Without a gain the targets are missed, and without cells there is nothing to report.
-    let is_control = |r: &super::CellRecord| r.cell.arm == Arm::Control;
+    let is_control = |r: &super::CellRecord| r.cell.arm == Arm::CONTROL;
     outcome.cells.retain(is_control);
     for mut record in outcome.cells.clone() {
-        record.cell.arm = Arm::Hybrid;
+        record.cell.arm = Arm::HYBRID;
         outcome.cells.push(record);
     }
     assert!(!outcome.all_targets_met());
     let table = personalize_table(&outcome);
     assert!(
-        table.contains("MISSED  hybrid scores at least 0.80 within 36 conversations on every seed"),
+        table.contains("MISSED  hybrid scores at least 0.80 on 8 fresh tasks after 36 conversations on every seed"),
         "{table}"
     );
     outcome.cells.clear();
@@ -214,7 +224,7 @@ async fn table_and_page_show_the_figures() {
 
 #[tokio::test]
 async fn memory_is_sent_from_the_second_round_on() {
-    let arms = [Arm::Memory];
+    let arms = [Arm::MEMORY];
     let server = scripted_model(SEEDS[0], usize::MAX, "").await;
     let endpoint = Endpoint {
         url: server.url.clone(),
@@ -223,16 +233,17 @@ async fn memory_is_sent_from_the_second_round_on() {
     };
     let mut options = options(&arms);
     options.conversations = Some(3);
+    (options.fresh, options.probes) = (0, 0);
     options.memory_size = 1;
     options.control_draws = 1;
     let cell = Cell {
-        arm: Arm::Memory,
+        arm: Arm::MEMORY,
         track: Track::Student,
         seed: SEEDS[0],
     };
     let (sender, _events) = tokio::sync::mpsc::unbounded_channel();
     let record = run_cell(cell, endpoint, &options, &sender).await.unwrap();
-    assert!(record.probes.is_empty());
+    assert!(record.probes.is_empty() && record.fresh.is_empty());
     let log = server.log.lock().unwrap();
     let systems: Vec<Option<&str>> = log
         .bodies

@@ -1,8 +1,8 @@
 //! The targets of the evaluation, and whether they are met.
 
+use super::arm::Arm;
 use super::figures::Figures;
 use super::outcome::PersonalizeOutcome;
-use super::plan::Arm;
 use crate::persona::Track;
 use crate::statistics::Estimate;
 
@@ -22,115 +22,219 @@ pub struct Target {
 /// Means of 0/1 scores are sums of twelfths; tolerates rounding of the last bit.
 const EPSILON: f64 = 1e-9;
 
-/// All targets that can be checked with the finished cells.
-pub(super) fn targets(outcome: &PersonalizeOutcome) -> Vec<Target> {
-    let tracks = outcome.options.tracks.iter();
-    tracks
-        .flat_map(|track| track_targets(outcome, *track))
-        .collect()
+impl PersonalizeOutcome {
+    /// All targets that can be checked with the finished cells, and whether they are met.
+    pub fn targets(&self) -> Vec<Target> {
+        let tracks = self.options.tracks.iter();
+        tracks
+            .flat_map(|track| track_targets(self, *track))
+            .collect()
+    }
+
+    /// Whether all cells finished and all targets are met.
+    pub fn all_targets_met(&self) -> bool {
+        self.failed.is_empty()
+            && !self.interrupted
+            && self.targets().iter().all(|target| target.met)
+    }
 }
 
-fn track_targets(outcome: &PersonalizeOutcome, track: Track) -> Vec<Target> {
-    let bounds = outcome.options.bounds;
-    let figures = |arm| outcome.figures(arm, track);
-    let mark = outcome.options.mark(track);
-    let mut targets = Vec::new();
-    let mut add = |description: String, met: bool, measured: String| {
-        targets.push(Target {
+/// Collects the targets of one persona.
+struct Targets {
+    track: Track,
+    targets: Vec<Target>,
+}
+
+impl Targets {
+    fn add(&mut self, description: String, met: bool, measured: String) {
+        let track = self.track;
+        self.targets.push(Target {
             track,
             description,
             met,
             measured,
         });
-    };
-    let control = figures(Arm::Control);
-    let figures_of_arms: Vec<Figures> = outcome
-        .options
-        .arms
-        .iter()
-        .filter_map(|a| figures(*a))
-        .collect();
-    let learning = || {
-        figures_of_arms
-            .iter()
-            .filter(|figures| figures.arm.trains())
-    };
+    }
+}
 
-    if let Some(control) = &control
-        && let (Some(first), Some(last)) = (control.first_window(), control.mark_window())
-    {
-        let difference = (last.mean - first.mean).abs();
-        add(
-            format!(
-                "the frozen model starts at {:.2} or less",
-                bounds.from_at_most
-            ),
-            first.mean <= bounds.from_at_most + EPSILON,
-            format!("{:.2} in the first window", first.mean),
-        );
-        add(
-            format!("its windows differ by at most {:.2}", bounds.control_within),
-            difference <= bounds.control_within + EPSILON,
-            format!("{difference:.2}"),
-        );
+fn track_targets(outcome: &PersonalizeOutcome, track: Track) -> Vec<Target> {
+    let arms = outcome.options.arms.iter();
+    let all: Vec<Figures> = arms
+        .filter_map(|arm| outcome.figures(*arm, track))
+        .collect();
+    let learning: Vec<&Figures> = all.iter().filter(|figures| figures.arm.trains()).collect();
+    let control = all.iter().find(|figures| figures.arm == Arm::CONTROL);
+    let mut targets = Targets {
+        track,
+        targets: Vec::new(),
+    };
+    if let Some(control) = control {
+        control_targets(&mut targets, control, outcome);
     }
-    if let Some(hybrid) = figures(Arm::Hybrid) {
-        let scores_at_mark = hybrid.at_mark.iter().flatten();
-        let reached = scores_at_mark
-            .clone()
-            .filter(|v| **v + EPSILON >= bounds.at_least)
-            .count();
-        let scores: Vec<String> = hybrid.at_mark.iter().map(|v| number(*v)).collect();
-        add(
-            format!(
-                "hybrid scores at least {:.2} within {mark} conversations on every seed",
-                bounds.at_least
-            ),
-            reached == hybrid.seeds.len(),
-            scores.join(" "),
-        );
-        for other in [Arm::Binary, Arm::Opd] {
-            let lead = figures(other).and_then(|other| hybrid.lead_over(&other));
-            if let Some(lead) = lead {
-                add(
-                    format!("hybrid is not significantly worse than {}", other.name()),
-                    lead.high + EPSILON >= 0.0,
-                    format!("{} paired by seed", signed(lead)),
-                );
-            }
-        }
+    match track {
+        Track::Student | Track::Teacher => hybrid_targets(&mut targets, &learning, outcome),
+        Track::Wish(_) | Track::TakenBack(_) => wish_target(&mut targets, &learning, outcome),
     }
-    if let Some(low) = control.as_ref().and_then(Figures::mark_window) {
-        for one in learning() {
-            let Some(high) = one.mark_window() else {
+    // Once the wish is taken back, the frozen model's default is what the person wants.
+    if !matches!(track, Track::TakenBack(_)) {
+        for one in &learning {
+            let Some(lead) = control.and_then(|control| one.lead_over(control)) else {
                 continue;
             };
-            add(
-                format!("{} beats control with disjoint intervals", one.arm.name()),
-                high.low > low.high,
-                format!(
-                    "lower end {:.2} against upper end {:.2}",
-                    high.low, low.high
-                ),
+            let description = format!("{} scores significantly more than control", one.arm.name());
+            targets.add(
+                description,
+                lead.low > 0.0,
+                format!("{} paired by seed", signed(lead)),
             );
         }
     }
-    for one in learning() {
-        let changes = || one.changes.iter().filter_map(|c| Some((c, c.change?)));
-        let worst = changes().min_by(|a, b| a.1.mean.total_cmp(&b.1.mean));
-        if let Some((worst, change)) = worst {
-            add(
-                format!(
-                    "{} does not significantly lose more than {:.0} % on unrelated prompts",
-                    one.arm.name(),
-                    bounds.forgets_at_most * 100.0
-                ),
-                changes().all(|(_, c)| c.high + EPSILON >= -bounds.forgets_at_most),
-                format!("worst: {}, {}", worst.name, signed(change)),
+    for one in &learning {
+        forgetting_targets(&mut targets, one, outcome);
+    }
+    targets.targets
+}
+
+/// There is something to learn, and the frozen model does not change.
+fn control_targets(targets: &mut Targets, control: &Figures, outcome: &PersonalizeOutcome) {
+    let bounds = outcome.options.bounds;
+    let (Some(first), Some(last)) = (control.first_window(), control.mark_window()) else {
+        return;
+    };
+    let difference = (last.mean - first.mean).abs();
+    targets.add(
+        format!(
+            "the frozen model starts at {:.2} or less",
+            bounds.from_at_most
+        ),
+        first.mean <= bounds.from_at_most + EPSILON,
+        format!("{:.2} in the first window", first.mean),
+    );
+    targets.add(
+        format!("its windows differ by at most {:.2}", bounds.control_within),
+        difference <= bounds.control_within + EPSILON,
+        format!("{difference:.2}"),
+    );
+}
+
+/// Whether every seed scores at least the bound after training, and the scores as text.
+fn reaches(figures: &Figures, bound: f64) -> (bool, String) {
+    let scores = figures.after();
+    let reached = scores
+        .iter()
+        .flatten()
+        .filter(|v| **v + EPSILON >= bound)
+        .count();
+    let text: Vec<String> = scores.iter().map(|v| number(*v)).collect();
+    (reached == figures.seeds.len(), text.join(" "))
+}
+
+/// Where the score after training comes from.
+fn measured_on(outcome: &PersonalizeOutcome, track: Track) -> String {
+    let (fresh, mark) = (outcome.options.fresh, outcome.options.mark(track));
+    match fresh {
+        0 => format!("within {mark} conversations"),
+        _ => format!(
+            "on {fresh} fresh tasks after {} conversations",
+            outcome.options.conversations(track)
+        ),
+    }
+}
+
+fn hybrid_targets(targets: &mut Targets, learning: &[&Figures], outcome: &PersonalizeOutcome) {
+    let of_arm = |arm| learning.iter().find(|figures| figures.arm == arm);
+    let Some(hybrid) = of_arm(Arm::HYBRID) else {
+        return;
+    };
+    let bound = outcome.options.bounds.at_least;
+    let (reached, scores) = reaches(hybrid, bound);
+    let on = measured_on(outcome, hybrid.track);
+    targets.add(
+        format!("hybrid scores at least {bound:.2} {on} on every seed"),
+        reached,
+        scores,
+    );
+    for other in [Arm::BINARY, Arm::OPD] {
+        if let Some(lead) = of_arm(other).and_then(|other| hybrid.lead_over(other)) {
+            targets.add(
+                format!("hybrid is not significantly worse than {}", other.name()),
+                lead.high + EPSILON >= 0.0,
+                format!("{} paired by seed", signed(lead)),
             );
         }
     }
-    targets
+}
+
+/// The two numbers together: the wish is the default, and an explicit request for the opposite still wins.
+fn wish_target(targets: &mut Targets, learning: &[&Figures], outcome: &PersonalizeOutcome) {
+    if learning.is_empty() {
+        return;
+    }
+    let bounds = outcome.options.bounds;
+    let reached = learning.iter().filter(|one| {
+        let keeps = one
+            .opposite()
+            .is_none_or(|change| keeps(change.change, bounds.opposite_loses_at_most));
+        reaches(one, bounds.at_least).0 && keeps
+    });
+    let names: Vec<&str> = reached.map(|one| one.arm.name()).collect();
+    let on = measured_on(outcome, targets.track);
+    targets.add(
+        format!(
+            "an arm scores at least {:.2} {on} on every seed and still follows explicit requests",
+            bounds.at_least
+        ),
+        !names.is_empty(),
+        if names.is_empty() {
+            "none".to_owned()
+        } else {
+            names.join(", ")
+        },
+    );
+}
+
+fn forgetting_targets(targets: &mut Targets, one: &Figures, outcome: &PersonalizeOutcome) {
+    let bounds = outcome.options.bounds;
+    let arm = one.arm.name();
+    if let Some(opposite) = one.opposite()
+        && let Some(change) = opposite.change
+    {
+        let limit = bounds.opposite_loses_at_most;
+        targets.add(
+            format!(
+                "{arm} follows {} at most {:.0} % less, with confidence",
+                opposite.name,
+                limit * 100.0
+            ),
+            keeps(Some(change), limit),
+            signed(change),
+        );
+    }
+    if let Some(skills) = one.skills {
+        let limit = bounds.forgets_at_most;
+        let probes = one
+            .changes
+            .iter()
+            .filter(|change| change.counts && !change.opposite);
+        let changes = probes.filter_map(|probe| Some((probe, probe.change?)));
+        let worst = changes.min_by(|a, b| a.1.mean.total_cmp(&b.1.mean));
+        let worst = worst.map_or_else(String::new, |(probe, change)| {
+            format!("; worst: {}, {}", probe.name, signed(change))
+        });
+        targets.add(
+            format!(
+                "{arm} loses at most {:.0} % on unrelated prompts, with confidence",
+                limit * 100.0
+            ),
+            keeps(Some(skills), limit),
+            format!("{}{worst}", signed(skills)),
+        );
+    }
+}
+
+/// Whether the lower end of a change shows that no more than `limit` was lost. Without an interval nothing is shown.
+fn keeps(change: Option<Estimate>, limit: f64) -> bool {
+    change.is_some_and(|change| change.low + EPSILON >= -limit)
 }
 
 fn number(value: Option<f64>) -> String {
@@ -139,6 +243,9 @@ fn number(value: Option<f64>) -> String {
 
 /// `+0.03 (-0.01 … +0.08)`
 fn signed(estimate: Estimate) -> String {
+    if !estimate.has_interval() {
+        return format!("{:+.2} (one seed, no interval)", estimate.mean);
+    }
     format!(
         "{:+.2} ({:+.2} … {:+.2})",
         estimate.mean, estimate.low, estimate.high

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Band, Series};
+use super::series::{Band, Series};
 
 /// Size and texts of an SVG plot.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,11 +79,7 @@ pub fn svg(series: &[Series], points: &[Series], options: &SvgOptions) -> String
         }
     }
     for (at, line) in series.iter().enumerate() {
-        let dash = if line.dotted {
-            " stroke-dasharray=\"5 4\""
-        } else {
-            ""
-        };
+        let dash = dash(line);
         let _ = write!(
             out,
             "<polyline class=\"s{at}\" points=\"{}\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\"{dash}/>",
@@ -192,14 +188,18 @@ fn ticks(count: usize) -> Vec<usize> {
         .collect()
 }
 
+fn dash(line: &Series) -> &'static str {
+    if line.dotted {
+        " stroke-dasharray=\"5 4\""
+    } else {
+        ""
+    }
+}
+
 fn legend(out: &mut String, series: &[Series]) {
     let mut x = LEFT;
     for (at, line) in series.iter().enumerate() {
-        let dash = if line.dotted {
-            " stroke-dasharray=\"5 4\""
-        } else {
-            ""
-        };
+        let dash = dash(line);
         let _ = write!(
             out,
             "<g class=\"s{at}\"><line x1=\"{x:.1}\" x2=\"{:.1}\" y1=\"16\" y2=\"16\" stroke=\"currentColor\" stroke-width=\"2\"{dash}/></g><text x=\"{:.1}\" y=\"20\" fill=\"currentColor\">{}</text>",

@@ -1,6 +1,6 @@
 //! Plots of text characters.
 
-use super::Series;
+use super::series::Series;
 
 /// Characters of a plot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,10 +117,7 @@ fn legend(series: &[Series], glyphs: Glyphs, width: usize) -> Vec<String> {
 }
 
 fn ascii_mark(at: usize) -> char {
-    ASCII_MARKS
-        .get(at % ASCII_MARKS.len())
-        .copied()
-        .unwrap_or('*')
+    ASCII_MARKS[at % ASCII_MARKS.len()]
 }
 
 /// A grid of dots: two by four per cell in braille, one in ASCII.
@@ -215,8 +212,10 @@ impl Canvas {
     fn glyph(&self, cell: u32) -> char {
         match (self.glyphs, cell) {
             (_, 0) => ' ',
-            (Glyphs::Braille, dots) => char::from_u32(0x2800 + dots).unwrap_or(' '),
-            (Glyphs::Ascii, mark) => char::from_u32(mark).unwrap_or(' '),
+            (Glyphs::Braille, dots) => {
+                char::from_u32(0x2800 + dots).expect("a cell has eight dots")
+            }
+            (Glyphs::Ascii, mark) => char::from_u32(mark).expect("an ASCII cell holds its mark"),
         }
     }
 }

@@ -7,9 +7,9 @@ use crate::conversation::{ConversationRecord, Ending};
 use crate::demo::DemoOutcome;
 use crate::plot::{Series, SvgOptions, escape, standalone, svg};
 
+use super::about::{About, SMOOTHING};
 use super::html::{page_header, reproduce, rows};
 use super::text::{curves, table};
-use super::{About, SMOOTHING};
 
 /// Renders the page. It loads nothing and runs no script, and all texts of models and personas are escaped.
 pub fn page(outcome: &DemoOutcome, about: &About) -> String {
@@ -23,11 +23,10 @@ pub fn page(outcome: &DemoOutcome, about: &About) -> String {
     // Writing to a string cannot fail.
     let _ = write!(
         out,
-        "<p>A scripted {} held {} conversations with a served model that was trained on them (<b class=\"s0\">trained</b>), and the same {} with one that was not (<b class=\"s1\">control</b>). The score is that of the first reply of each conversation, before any feedback of the {}; it is between 0 and 1 and is computed by fixed rules that no judge shares.</p>",
+        "<p>A scripted persona ({}) held {} conversations with a served model that was trained on them (<b class=\"s0\">trained</b>), and the same {} with one that was not (<b class=\"s1\">control</b>). The score is that of the first reply of each conversation, before any feedback; it is between 0 and 1 and is computed by fixed rules that no judge shares.</p>",
         escape(outcome.persona),
         outcome.options.conversations,
         outcome.options.conversations,
-        escape(outcome.persona),
     );
     out.push_str(&figure(outcome));
     let _ = write!(

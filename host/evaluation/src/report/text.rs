@@ -4,7 +4,7 @@ use crate::demo::{ArmSummary, DemoOutcome};
 use crate::plot::{Series, TerminalOptions, terminal};
 use crate::statistics::{Estimate, median, moving_average, window};
 
-use super::SMOOTHING;
+use super::about::SMOOTHING;
 
 /// The figures of both arms, and the verdict.
 pub fn table(outcome: &DemoOutcome) -> String {
@@ -112,11 +112,17 @@ fn row(
     [name.to_owned(), value(trained), value(control)]
 }
 
-/// `0.21 (0.08 … 0.38)`
+/// `0.21 (0.08 … 0.38)`; of a single value `0.21`.
 pub(super) fn interval(estimate: Option<Estimate>) -> String {
     estimate.map_or_else(
         || "no reply".into(),
-        |e| format!("{:.2} ({:.2} … {:.2})", e.mean, e.low, e.high),
+        |e| {
+            if e.has_interval() {
+                format!("{:.2} ({:.2} … {:.2})", e.mean, e.low, e.high)
+            } else {
+                format!("{:.2}", e.mean)
+            }
+        },
     )
 }
 

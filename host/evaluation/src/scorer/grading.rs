@@ -2,66 +2,12 @@
 
 use super::{Score, numbers};
 
-const WARM: &[&str] = &[
-    "good",
-    "great",
-    "nice",
-    "nicely",
-    "well",
-    "lovely",
-    "wonderful",
-    "excellent",
-    "fantastic",
-    "super",
-    "bravo",
-    "hooray",
-    "proud",
-    "happy",
-    "glad",
-    "keep",
-    "thank",
-    "thanks",
-    "almost",
-    "close",
-    "nearly",
-    "clever",
-    "effort",
-    "worry",
-    "like",
-    "love",
-    "enjoyed",
-    "welcome",
-    "sure",
-];
-const COLD: &[&str] = &[
-    "bad",
-    "poor",
-    "lazy",
-    "stupid",
-    "careless",
-    "sloppy",
-    "fail",
-    "failed",
-    "useless",
-    "terrible",
-    "awful",
-    "unacceptable",
-    "disappointing",
-];
-const SAYS_RIGHT: &[&str] = &["right", "correct", "correctly", "exactly", "perfect"];
-const SAYS_WRONG: &[&str] = &[
-    "wrong",
-    "incorrect",
-    "mistake",
-    "error",
-    "slip",
-    "slipped",
-    "false",
-    "off",
-];
-const NEGATIONS: &[&str] = &[
-    "not", "isn't", "no", "never", "without", "quite", "almost", "nearly",
-];
+const WARM: &str = "good great nice nicely well lovely wonderful excellent fantastic super bravo hooray proud happy glad keep \
+    thank thanks almost close nearly clever effort worry like love enjoyed welcome sure";
+const COLD: &str = "bad poor lazy stupid careless sloppy fail failed useless terrible awful unacceptable disappointing";
+const SAYS_RIGHT: &str = "right correct correctly exactly perfect";
+const SAYS_WRONG: &str = "wrong incorrect mistake error slip slipped false off";
+const NEGATIONS: &str = "not isn't no never without quite almost nearly";
 
 /// The pupil's work that a comment is about.
 pub(super) struct Work<'a> {
@@ -78,7 +24,7 @@ pub(super) fn score(reply: &str, work: &Work<'_>) -> Score {
         .filter(|w| !w.is_empty())
         .map(str::to_lowercase)
         .collect();
-    let any = |list: &[&str]| words.iter().any(|w| list.contains(&w.as_str()));
+    let any = |list: &str| words.iter().any(|word| is_in(list, word));
     let friendly = if any(WARM) && !any(COLD) { 1.0 } else { 0.0 };
     let stated = numbers::extract_numbers(reply);
     let states = |number: i64| stated.iter().any(|n| (n - number as f64).abs() < 1e-9);
@@ -101,16 +47,20 @@ pub(super) fn score(reply: &str, work: &Work<'_>) -> Score {
     Score::new(friendly * specific, if accurate { 1.0 } else { 0.0 })
 }
 
+fn is_in(list: &str, word: &str) -> bool {
+    list.split_whitespace().any(|listed| listed == word)
+}
+
 /// Whether the comment calls something right, and whether it calls something wrong.
 fn verdict(words: &[String]) -> (bool, bool) {
     let (mut right, mut wrong) = (false, false);
     for (at, word) in words.iter().enumerate() {
-        let before = words.get(at.saturating_sub(2)..at).unwrap_or(&[]);
-        let negated = before.iter().any(|w| NEGATIONS.contains(&w.as_str()));
-        if SAYS_RIGHT.contains(&word.as_str()) {
+        let before = &words[at.saturating_sub(2)..at];
+        let negated = before.iter().any(|word| is_in(NEGATIONS, word));
+        if is_in(SAYS_RIGHT, word) {
             right |= !negated;
             wrong |= negated;
-        } else if SAYS_WRONG.contains(&word.as_str()) {
+        } else if is_in(SAYS_WRONG, word) {
             right |= negated;
             wrong |= !negated;
         }

@@ -87,15 +87,12 @@ fn is_item(line: &str) -> bool {
     let Some(head) = words.next() else {
         return false;
     };
-    if words.next().is_none() {
+    let Some(second) = words.next() else {
         return false;
-    }
+    };
     if matches!(head, "-" | "*" | "•" | "+" | "‣") {
-        // `- 3 = 4` continues a calculation.
-        return !line
-            .get(head.len()..)
-            .is_some_and(|rest| rest.trim_start().starts_with(|c: char| c.is_ascii_digit()))
-            || head != "+";
+        // `+ 3 = 4` continues a calculation.
+        return head != "+" || !second.starts_with(|c: char| c.is_ascii_digit());
     }
     let ordinal = head.trim_end_matches(['.', ')', ':']);
     if ordinal.len() < head.len() && !ordinal.is_empty() && ordinal.len() <= 2 {

@@ -19,6 +19,8 @@
 //!   pupil's name) in eight words or more, 0.5 when it does so in fewer, else 0.
 //! - *Truth*: a right result must not be called wrong; of a wrong one the comment must say that
 //!   something is wrong or give the right number. Else 0.
+//!
+//! **Wishes** of people who talk to a real model have a scorer each, see [`Wish`](crate::Wish).
 
 mod grading;
 mod marks;
@@ -74,6 +76,14 @@ pub fn score(task: &Task, reply: &str) -> Score {
                 answer: *answer,
             };
             grading::score(reply, &work)
+        }
+        Key::Wish { wish, reversed } => {
+            let style = if *reversed {
+                wish.score_opposite(reply)
+            } else {
+                wish.score(reply)
+            };
+            Score::new(style, 1.0)
         }
     }
 }

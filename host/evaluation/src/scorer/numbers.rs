@@ -14,8 +14,7 @@ fn strip_ordinal(line: &str) -> &str {
     if FormattingMarks::count(line).items == 0 {
         return line;
     }
-    let from = line.find(|c: char| c.is_ascii_digit());
-    let Some(rest) = from.and_then(|at| line.get(at..)) else {
+    let Some(from) = line.find(|c: char| c.is_ascii_digit()) else {
         return line;
     };
     // A bullet has no ordinal: its first number is part of the text.
@@ -23,7 +22,7 @@ fn strip_ordinal(line: &str) -> &str {
         .trim_start_matches(['*', '_', ' '])
         .starts_with(|c: char| c.is_alphanumeric());
     if starts_with_letter_or_digit {
-        rest.trim_start_matches(|c: char| c.is_ascii_digit())
+        line[from..].trim_start_matches(|c: char| c.is_ascii_digit())
     } else {
         line
     }
@@ -42,7 +41,7 @@ fn line_numbers(line: &str) -> Vec<f64> {
             found.push(if sign { -value } else { value });
         }
         before = Some('0');
-        rest = tail.get(length..).unwrap_or("");
+        rest = &tail[length..];
     }
     found
 }

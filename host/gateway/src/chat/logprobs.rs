@@ -4,7 +4,8 @@
 //! length. The values are logprobs at temperature 1 before penalties, comparable with the alternatives; the journal
 //! records those of the sampling distribution.
 
-use clawhost_policy::{SampledToken, Tokenizer};
+use clawhost_chat::Tokenizer;
+use clawhost_engine::SampledToken;
 use serde_json::{Value, json};
 
 /// JSON value of a logprob of minus infinity, as in OpenAI's API.

@@ -1,16 +1,84 @@
-//! Validates and normalizes the messages of a chat request.
+//! Converts the messages of a chat request into the typed conversation.
 //!
-//! OpenAI allows several representations of the same conversation. Templates, sessions and judges get one: roles system,
-//! user, assistant and tool; content as one string; tool call arguments as JSON text. Unsupported content (images, audio,
-//! files, obsolete roles) is rejected, never dropped.
+//! OpenAI allows several representations of the same conversation; they are parsed into one. Unsupported content (images,
+//! audio, files, obsolete roles) is rejected, never dropped.
 
-use serde_json::{Map, Value, json};
+use clawhost_chat::{AssistantMessage, Content, Message, ToolCall};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::error::ApiError;
-use crate::fields::{Fields, wrong_type};
+use crate::parse::{TextOr, join, missing, required, shown};
 
-/// Validates the messages of a request and returns them in the normalized format.
-pub(crate) fn normalize(messages: &[Value]) -> Result<Vec<Value>, ApiError> {
+/// A message of a conversation.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct ChatMessage {
+    /// `developer` is the same as `system`.
+    role: ChatRole,
+    /// Text, or text parts, which are joined by line breaks. Assistant and tool messages may have none.
+    content: Option<TextOr<Vec<ContentPart>>>,
+    /// Name of the author.
+    name: Option<String>,
+    /// Id of the call that a tool message answers.
+    tool_call_id: Option<String>,
+    /// Reasoning of an assistant message.
+    reasoning_content: Option<String>,
+    /// The same under another name. Some clients send an object with settings here, which is ignored.
+    reasoning: Option<Value>,
+    /// Replaces the content of an assistant message.
+    refusal: Option<String>,
+    /// Tool calls of an assistant message.
+    tool_calls: Option<Vec<CallFields>>,
+    #[schemars(skip)]
+    function_call: Option<Value>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum ChatRole {
+    System,
+    Developer,
+    User,
+    Assistant,
+    Tool,
+    #[schemars(skip)]
+    Function,
+}
+
+/// A part of a content.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct ContentPart {
+    /// `text`, `input_text`, `output_text` or `refusal`.
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) text: Option<String>,
+    refusal: Option<String>,
+}
+
+/// A tool call of an assistant message.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "SentToolCall")]
+struct CallFields {
+    /// Default: empty.
+    id: Option<String>,
+    /// Always `function`.
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    function: CalledFunction,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct CalledFunction {
+    name: String,
+    /// JSON as text, or an object. Default: no arguments.
+    arguments: Option<TextOr<Map<String, Value>>>,
+}
+
+/// Converts the messages of a request.
+pub(crate) fn parse(messages: Vec<ChatMessage>) -> Result<Vec<Message>, ApiError> {
     if messages.is_empty() {
         return Err(ApiError::invalid(
             "messages",
@@ -18,188 +86,139 @@ pub(crate) fn normalize(messages: &[Value]) -> Result<Vec<Value>, ApiError> {
         ));
     }
     messages
-        .iter()
+        .into_iter()
         .enumerate()
-        .map(|(index, message)| normalize_message(message, &format!("messages[{index}]")))
+        .map(|(index, message)| parse_message(message, &format!("messages[{index}]")))
         .collect()
 }
 
-fn normalize_message(message: &Value, path: &str) -> Result<Value, ApiError> {
-    let fields = Fields::new(message, path)?;
-    let role = fields.required_text("role")?;
-    let mut out = Map::new();
-    match role {
-        "system" | "developer" => {
-            out.insert("role".into(), "system".into());
-            out.insert("content".into(), required_content(fields)?);
-        }
-        "user" => {
-            out.insert("role".into(), role.into());
-            out.insert("content".into(), required_content(fields)?);
-        }
-        "assistant" => normalize_assistant(fields, &mut out)?,
-        "tool" => {
-            out.insert("role".into(), role.into());
-            let text = content(fields)?.unwrap_or_default();
-            out.insert("content".into(), text.into());
-            let id = fields.required_text("tool_call_id")?;
-            out.insert("tool_call_id".into(), id.into());
-        }
-        "function" => {
+fn parse_message(message: ChatMessage, path: &str) -> Result<Message, ApiError> {
+    let place = join(path, "content");
+    let content = message.content.as_ref();
+    let content = content.map(|content| join_text(content, &place));
+    let content = content.transpose()?;
+    let required_content = |content: Option<String>| {
+        let content = content.ok_or_else(|| missing(&place));
+        content.map(Content::text)
+    };
+    Ok(match message.role {
+        ChatRole::System | ChatRole::Developer => Message::System {
+            content: required_content(content)?,
+            name: message.name,
+        },
+        ChatRole::User => Message::User {
+            content: required_content(content)?,
+            name: message.name,
+        },
+        ChatRole::Assistant => Message::Assistant(parse_assistant(message, content, path)?),
+        ChatRole::Tool => Message::Tool {
+            content: Content::text(content.unwrap_or_default()),
+            tool_call_id: required(message.tool_call_id, path, "tool_call_id")?,
+            name: message.name,
+        },
+        ChatRole::Function => {
             return Err(ApiError::unsupported(
-                fields.path_of("role"),
+                join(path, "role"),
                 "the role `function` is obsolete; send the result with the role `tool` and its `tool_call_id`",
             ));
         }
-        other => {
-            let shown: String = other.chars().take(40).collect();
-            return Err(ApiError::invalid(
-                fields.path_of("role"),
-                format!(
-                    "the role `{shown}` is unknown; the roles are system, developer, user, assistant and tool"
-                ),
-            ));
-        }
-    }
-    if let Some(name) = fields.text("name")? {
-        out.insert("name".into(), name.into());
-    }
-    Ok(Value::Object(out))
+    })
 }
 
-fn normalize_assistant(
-    fields: Fields<'_, '_>,
-    out: &mut Map<String, Value>,
-) -> Result<(), ApiError> {
-    out.insert("role".into(), "assistant".into());
-    if fields.value("function_call").is_some() {
+fn parse_assistant(
+    message: ChatMessage,
+    content: Option<String>,
+    path: &str,
+) -> Result<AssistantMessage, ApiError> {
+    if message.function_call.is_some() {
         return Err(ApiError::unsupported(
-            fields.path_of("function_call"),
+            join(path, "function_call"),
             "`function_call` is obsolete; send `tool_calls`",
         ));
     }
-    let text = match content(fields)? {
-        Some(text) => text,
-        // A refusal replaces the content.
-        None => fields.text("refusal")?.unwrap_or("").to_owned(),
-    };
-    out.insert("content".into(), text.into());
-    let reasoning = match fields.text("reasoning_content")? {
-        Some(reasoning) => Some(reasoning),
-        None => match fields.value("reasoning") {
-            // Some clients send an object with settings here; only a string is reasoning text.
-            Some(Value::String(reasoning)) => Some(reasoning.as_str()),
-            _ => None,
-        },
-    };
-    if let Some(reasoning) = reasoning {
-        out.insert("reasoning_content".into(), reasoning.into());
-    }
-    let calls = fields.list("tool_calls")?.unwrap_or_default();
-    if !calls.is_empty() {
-        let calls = calls
-            .iter()
-            .enumerate()
-            .map(|(index, call)| {
-                tool_call(call, &format!("{}[{index}]", fields.path_of("tool_calls")))
-            })
-            .collect::<Result<Vec<_>, _>>()?;
-        out.insert("tool_calls".into(), Value::Array(calls));
-    }
-    Ok(())
+    let reasoning = message.reasoning_content.or(match message.reasoning {
+        Some(Value::String(reasoning)) => Some(reasoning),
+        _ => None,
+    });
+    let calls = message.tool_calls.into_iter().flatten().enumerate();
+    Ok(AssistantMessage {
+        // The content of a reply with tool calls alone is empty.
+        content: Some(Content::text(
+            content.or(message.refusal).unwrap_or_default(),
+        )),
+        reasoning_content: reasoning,
+        tool_calls: calls
+            .map(|(index, call)| parse_call(call, &format!("{path}.tool_calls[{index}]")))
+            .collect::<Result<_, _>>()?,
+        name: message.name,
+        ..AssistantMessage::default()
+    })
 }
 
-fn tool_call(call: &Value, path: &str) -> Result<Value, ApiError> {
-    let fields = Fields::new(call, path)?;
-    let kind = fields.text("type")?.unwrap_or("function");
-    if kind != "function" {
+fn parse_call(call: CallFields, path: &str) -> Result<ToolCall, ApiError> {
+    if call.kind.is_some_and(|kind| kind != "function") {
         return Err(ApiError::unsupported(
-            fields.path_of("type"),
+            join(path, "type"),
             "only tool calls of the type `function` are supported",
         ));
     }
-    let path_of_function = fields.path_of("function");
-    let function = fields
-        .value("function")
-        .ok_or_else(|| fields.missing("function"))?;
-    let function = Fields::new(function, &path_of_function)?;
-    let name = function.required_text("name")?;
     // The arguments are kept verbatim, because the model generated them, valid JSON or not.
-    let arguments = match function.value("arguments") {
+    let arguments = match call.function.arguments {
         None => "{}".to_owned(),
-        Some(Value::String(text)) => text.clone(),
-        Some(object @ Value::Object(_)) => object.to_string(),
-        Some(other) => {
-            return Err(wrong_type(
-                &function.path_of("arguments"),
-                "a string with JSON",
-                other,
-            ));
-        }
+        Some(TextOr::Text(text)) => text,
+        Some(TextOr::Other(object)) => Value::from(object).to_string(),
     };
-    Ok(json!({
-        "id": fields.text("id")?.unwrap_or(""),
-        "type": "function",
-        "function": {"name": name, "arguments": arguments},
-    }))
+    Ok(ToolCall::new(
+        call.id.unwrap_or_default(),
+        call.function.name,
+        arguments,
+    ))
 }
 
-fn required_content(fields: Fields<'_, '_>) -> Result<Value, ApiError> {
-    content(fields)?
-        .map(Value::String)
-        .ok_or_else(|| fields.missing("content"))
-}
-
-/// The content as one string; text parts are joined by line breaks.
-pub(crate) fn content(fields: Fields<'_, '_>) -> Result<Option<String>, ApiError> {
-    let parts = match fields.value("content") {
-        None => return Ok(None),
-        Some(Value::String(text)) => return Ok(Some(text.clone())),
-        Some(Value::Array(parts)) => parts,
-        Some(other) => {
-            return Err(wrong_type(
-                &fields.path_of("content"),
-                "a string or an array of text parts",
-                other,
-            ));
-        }
+/// The content at `path` as one string; text parts are joined by line breaks.
+pub(crate) fn join_text(
+    content: &TextOr<Vec<ContentPart>>,
+    path: &str,
+) -> Result<String, ApiError> {
+    let parts = match content {
+        TextOr::Text(text) => return Ok(text.clone()),
+        TextOr::Other(parts) => parts,
     };
-    let mut text = String::new();
-    for (index, part) in parts.iter().enumerate() {
-        let path = format!("{}[{index}]", fields.path_of("content"));
-        let part = Fields::new(part, &path)?;
-        let piece = match part.required_text("type")? {
-            "text" | "input_text" | "output_text" => part.required_text("text")?,
-            "refusal" => part.required_text("refusal")?,
+    let texts = parts.iter().enumerate().map(|(index, part)| {
+        let path = format!("{path}[{index}]");
+        match part.kind.as_str() {
+            "text" | "input_text" | "output_text" => required(part.text.as_deref(), &path, "text"),
+            "refusal" => required(part.refusal.as_deref(), &path, "refusal"),
             kind @ ("image_url" | "input_image" | "image" | "input_audio" | "file"
-            | "video_url") => {
-                return Err(ApiError::unsupported(
-                    part.path_of("type"),
-                    format!("this model reads text only; `{kind}` parts are not supported"),
-                ));
-            }
-            other => {
-                let shown: String = other.chars().take(40).collect();
-                return Err(ApiError::invalid(
-                    part.path_of("type"),
-                    format!("content parts of the type `{shown}` are unknown; send `text` parts"),
-                ));
-            }
-        };
-        if index > 0 {
-            text.push('\n');
+            | "video_url") => Err(ApiError::unsupported(
+                join(&path, "type"),
+                format!("this model reads text only; `{kind}` parts are not supported"),
+            )),
+            other => Err(ApiError::invalid(
+                join(&path, "type"),
+                format!(
+                    "content parts of the type `{}` are unknown; send `text` parts",
+                    shown(other)
+                ),
+            )),
         }
-        text.push_str(piece);
-    }
-    Ok(Some(text))
+    });
+    Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::parse::parse_at;
+
+    fn parse(messages: &Value) -> Result<Vec<Message>, ApiError> {
+        super::parse(parse_at(messages, "messages")?)
+    }
 
     fn rejected(messages: Value) -> (String, String) {
-        let error = normalize(messages.as_array().unwrap()).unwrap_err();
+        let error = parse(&messages).unwrap_err();
         assert_eq!(error.status().as_u16(), 400);
         let param = error.to_json()["error"]["param"]
             .as_str()
@@ -208,8 +227,8 @@ mod tests {
         (param, error.to_string())
     }
 
-    fn accepted(messages: Value) -> Vec<Value> {
-        normalize(messages.as_array().unwrap()).unwrap()
+    fn accepted(messages: Value) -> Value {
+        json!(parse(&messages).unwrap())
     }
 
     #[test]
@@ -219,7 +238,7 @@ mod tests {
             {"role": "user", "content": "u", "name": "ann"},
             {"role": "assistant", "content": "a"},
         ]);
-        assert_eq!(Value::Array(accepted(messages.clone())), messages);
+        assert_eq!(accepted(messages.clone()), messages);
     }
 
     #[test]
@@ -227,7 +246,7 @@ mod tests {
         let out = accepted(json!([
             {"role": "developer", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
         ]));
-        assert_eq!(out, [json!({"role": "system", "content": "a\nb"})]);
+        assert_eq!(out, json!([{"role": "system", "content": "a\nb"}]));
     }
 
     #[test]

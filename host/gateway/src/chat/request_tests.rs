@@ -71,9 +71,8 @@ fn all_parameters_are_parsed() {
     assert_eq!(request.session.turn_type.as_deref(), Some("side"));
     assert!(request.session.done && request.shows_tokens && chat.return_token_ids);
     assert_eq!(request.template["enable_thinking"], false);
-    let kept = request.sampling_json([5, 6].into_iter());
-    assert_eq!(kept["max_tokens"], 9);
-    assert_eq!(kept["seeds"], json!([5, 6]));
+    let kept = request.sampling_record([5, 6].into_iter());
+    assert_eq!((kept.params.max_tokens, kept.seeds), (9, vec![5, 6]));
 }
 
 #[test]

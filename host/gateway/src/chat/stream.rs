@@ -1,7 +1,6 @@
 //! Chat completion chunks: one per increment of a message. The logprobs and ids of its tokens are in the first of them.
 
-use clawhost_sessions::MALFORMED_CALLS;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{Chat, logprobs};
 use crate::error::ApiError;
@@ -35,11 +34,8 @@ impl ChunkWriter {
             "logprobs": logprobs,
             "finish_reason": finish,
         });
-        if self.chat.return_token_ids
-            && let Some(out) = out.as_object_mut()
-        {
-            let ids: Vec<u32> = tokens.iter().map(|token| token.id).collect();
-            out.insert("token_ids".into(), json!(ids));
+        if self.chat.return_token_ids {
+            out["token_ids"] = tokens.iter().map(|token| token.id).collect();
         }
         out
     }
@@ -53,10 +49,8 @@ impl ChunkWriter {
             "system_fingerprint": self.context.fingerprint,
             "choices": choices,
         });
-        if self.chat.include_usage
-            && let Some(chunk) = chunk.as_object_mut()
-        {
-            chunk.insert("usage".into(), Value::Null);
+        if self.chat.include_usage {
+            chunk["usage"] = Value::Null;
         }
         chunk
     }
@@ -71,11 +65,8 @@ impl StreamWriter for ChunkWriter {
                 "logprobs": null,
                 "finish_reason": null,
             })]);
-            if index == 0
-                && self.chat.return_token_ids
-                && let Some(chunk) = chunk.as_object_mut()
-            {
-                chunk.insert("prompt_token_ids".into(), json!(self.context.prompt_ids));
+            if index == 0 && self.chat.return_token_ids {
+                chunk["prompt_token_ids"] = json!(self.context.prompt_ids);
             }
             out.push_json(&chunk);
         }
@@ -90,20 +81,18 @@ impl StreamWriter for ChunkWriter {
 
     fn finish_choice(&mut self, out: &mut EventQueue, choice: &mut Choice) {
         let finish = choice.finish_reason();
-        let mut delta = Map::new();
-        if let Some(reasons) = choice.malformed_calls() {
-            delta.insert(MALFORMED_CALLS.into(), reasons);
-        }
-        let last = self.entry(choice, delta.into(), finish);
+        let delta = match choice.malformed_calls() {
+            [] => json!({}),
+            reasons => json!({"malformed_tool_calls": reasons}),
+        };
+        let last = self.entry(choice, delta, finish);
         out.push_json(&self.chunk(vec![last]));
     }
 
     fn finish(&mut self, out: &mut EventQueue, usage: &Usage) {
         if self.chat.include_usage {
             let mut chunk = self.chunk(Vec::new());
-            if let Some(chunk) = chunk.as_object_mut() {
-                chunk.insert("usage".into(), usage.to_json());
-            }
+            chunk["usage"] = json!(usage.to_completion_usage());
             out.push_json(&chunk);
         }
         out.push_text("[DONE]");

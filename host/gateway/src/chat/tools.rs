@@ -1,113 +1,114 @@
 //! Tools and tool choice of a chat request.
 
-use serde_json::Value;
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use crate::error::ApiError;
-use crate::fields::{Fields, wrong_type};
-use crate::reply::{Tool, ToolChoice, ToolList, Tools, reject_deferred};
+use crate::parse::{Alternative, TextOr, join, required, shown};
+use crate::reply::{
+    AllowedTools, FunctionFields, ModeOr, NamedFunction, ToolChoice, ToolList, Tools,
+    reject_deferred,
+};
+
+/// The fields of a chat request about tools.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct ToolFields {
+    /// Functions that the model may call.
+    #[schemars(length(max = 128))]
+    tools: Option<Vec<ToolField>>,
+    /// `auto`, `none`, `required`, a function, or allowed tools. Default: `auto`.
+    #[schemars(with = "Option<ModeOr<ChoiceFields>>")]
+    tool_choice: Option<TextOr<ChoiceFields>>,
+    /// Whether one reply may have several calls. Default: true.
+    parallel_tool_calls: Option<bool>,
+    #[schemars(skip)]
+    functions: Option<serde_json::Value>,
+    #[schemars(skip)]
+    function_call: Option<serde_json::Value>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct ToolField {
+    #[serde(rename = "type")]
+    #[schemars(extend("const" = "function"))]
+    kind: String,
+    #[schemars(required)]
+    function: Option<FunctionFields>,
+    #[schemars(skip)]
+    defer_loading: Option<bool>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct ChoiceFields {
+    /// `function` or `allowed_tools`. Default: `function`.
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    function: Option<NamedFunction>,
+    allowed_tools: Option<AllowedTools>,
+}
+
+impl Alternative for ChoiceFields {
+    const EXPECTED: &'static str = "a string or an object";
+}
 
 /// Parses `tools`, `tool_choice` and `parallel_tool_calls`.
-pub(crate) fn parse(body: Fields<'_, '_>) -> Result<Tools, ApiError> {
-    for obsolete in ["functions", "function_call"] {
-        if body.value(obsolete).is_some() {
+pub(crate) fn parse(fields: ToolFields) -> Result<Tools, ApiError> {
+    for (obsolete, is_set) in [
+        ("functions", fields.functions.is_some()),
+        ("function_call", fields.function_call.is_some()),
+    ] {
+        if is_set {
             return Err(ApiError::unsupported(
                 obsolete,
                 format!("`{obsolete}` is obsolete; send `tools` and `tool_choice`"),
             ));
         }
     }
-    let parallel = body.flag("parallel_tool_calls")?.unwrap_or(true);
-    let listed = body.list("tools")?.unwrap_or_default();
-    let mut tools = ToolList::new(listed)?;
-    for (index, tool) in listed.iter().enumerate() {
-        add(&mut tools, tool, &format!("tools[{index}]"))?;
-    }
-    tools.finish(parse_choice(body)?, parallel)
+    let tools = ToolList::collect(fields.tools, add)?;
+    tools.finish(
+        ToolChoice::parse(fields.tool_choice, parse_choice)?,
+        fields.parallel_tool_calls.unwrap_or(true),
+    )
 }
 
-fn add(tools: &mut ToolList, tool: &Value, path: &str) -> Result<(), ApiError> {
-    let fields = Fields::new(tool, path)?;
-    if fields.required_text("type")? != "function" {
+fn add(tools: &mut ToolList, tool: ToolField, path: &str) -> Result<(), ApiError> {
+    if tool.kind != "function" {
         return Err(ApiError::unsupported(
-            fields.path_of("type"),
+            join(path, "type"),
             "only tools of the type `function` are supported",
         ));
     }
-    let path = fields.path_of("function");
-    let function = fields
-        .value("function")
-        .ok_or_else(|| fields.missing("function"))?;
-    let function = Fields::new(function, &path)?;
-    reject_deferred(fields)?;
-    tools.add(Tool {
-        name: (function.required_text("name")?, function.path_of("name")),
-        description: function.text("description")?,
-        schema: (function.value("parameters"), function.path_of("parameters")),
-        strict: function.flag("strict")?,
-    })
-}
-
-/// The name in the field `function`.
-fn function_name(fields: Fields<'_, '_>) -> Result<String, ApiError> {
-    let path = fields.path_of("function");
-    let function = fields
-        .value("function")
-        .ok_or_else(|| fields.missing("function"))?;
-    let name = Fields::new(function, &path)?.required_text("name")?;
-    Ok(name.to_owned())
+    let function = required(tool.function, path, "function")?;
+    reject_deferred(tool.defer_loading, path)?;
+    tools.add(function, &join(path, "function"), "parameters")
 }
 
 /// Parses `tool_choice`.
-fn parse_choice(body: Fields<'_, '_>) -> Result<ToolChoice, ApiError> {
-    match body.value("tool_choice") {
-        None => Ok(ToolChoice::Auto),
-        Some(Value::String(choice)) => match choice.as_str() {
-            "auto" => Ok(ToolChoice::Auto),
-            "none" => Ok(ToolChoice::None),
-            "required" => Ok(ToolChoice::Required),
-            other => {
-                let shown: String = other.chars().take(40).collect();
-                Err(ApiError::invalid(
-                    "tool_choice",
-                    format!(
-                        "`tool_choice` is `{shown}`; it must be `auto`, `none`, `required` or name a function"
-                    ),
-                ))
-            }
-        },
-        Some(given @ Value::Object(_)) => {
-            let fields = Fields::new(given, "tool_choice")?;
-            match fields.text("type")?.unwrap_or("function") {
-                "function" => function_name(fields).map(ToolChoice::Named),
-                "allowed_tools" => {
-                    let allowed = fields
-                        .value("allowed_tools")
-                        .ok_or_else(|| fields.missing("allowed_tools"))?;
-                    let path = fields.path_of("allowed_tools");
-                    ToolChoice::parse_allowed_tools(Fields::new(allowed, &path)?, function_name)
-                }
-                other => {
-                    let shown: String = other.chars().take(40).collect();
-                    Err(ApiError::unsupported(
-                        "tool_choice.type",
-                        format!(
-                            "a `tool_choice` of the type `{shown}` is not supported; use `function` or `allowed_tools`"
-                        ),
-                    ))
-                }
-            }
+fn parse_choice(choice: ChoiceFields) -> Result<ToolChoice, ApiError> {
+    const FIELD: &str = "tool_choice";
+    match choice.kind.as_deref() {
+        None | Some("function") => {
+            required(choice.function, FIELD, "function").map(|named| ToolChoice::Named(named.name))
         }
-        Some(other) => Err(wrong_type("tool_choice", "a string or an object", other)),
+        Some("allowed_tools") => {
+            let allowed = required(choice.allowed_tools, FIELD, "allowed_tools")?;
+            allowed.into_choice("tool_choice.allowed_tools", |tool, path| {
+                required(tool.function, path, "function").map(|named| named.name)
+            })
+        }
+        Some(other) => Err(ToolChoice::unsupported_type(&shown(other))),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn parse_body(body: &Value) -> Result<Tools, ApiError> {
-        parse(Fields::new(body, "").unwrap())
+        parse(crate::parse::parse(body)?)
     }
 
     fn tool(name: &str) -> Value {
@@ -121,7 +122,10 @@ mod tests {
         let tools =
             parse_body(&json!({"tools": [tool("read"), tool("write")], "tool_choice": "auto"}))
                 .unwrap();
-        assert_eq!(tools.definitions, [tool("read"), tool("write")]);
+        assert_eq!(
+            json!(tools.definitions),
+            json!([tool("read"), tool("write")])
+        );
         assert!(tools.parallel);
     }
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use clawhost_policy::{Event, FinishReason, Generation, SampledToken};
+use clawhost_engine::{Event, FinishReason, Generation, SampledToken};
+use futures_util::future::OptionFuture;
 
 use crate::error::ApiError;
-use crate::gateway::Shared;
+use crate::shared::Shared;
 
 /// A choice while it is generated.
 pub(super) struct Choice {
@@ -22,6 +23,8 @@ pub(super) struct Choice {
     text_chars: usize,
     pub(super) tokens: usize,
     pub(super) cached: usize,
+    /// Prompt tokens that this choice counts: those of its prompt if it is the first choice of it, otherwise 0.
+    counted_prompt: usize,
     pub(super) finish: Option<&'static str>,
     /// The stop string that ended the text, if any.
     pub(super) stop_string: Option<String>,
@@ -34,6 +37,7 @@ impl Choice {
     pub(super) fn new(
         shared: &Arc<Shared>,
         (index, prompt): (usize, usize),
+        counted_prompt: usize,
         generation: Option<Generation>,
         arrived: Instant,
     ) -> Self {
@@ -47,6 +51,7 @@ impl Choice {
             text_chars: 0,
             tokens: 0,
             cached: 0,
+            counted_prompt,
             finish: None,
             stop_string: None,
             arrived,
@@ -96,13 +101,8 @@ impl Choice {
     }
 
     /// Resolves when the engine has finished this choice, whether or not it is read.
-    pub(super) fn generation_finished(&self) -> impl Future<Output = ()> + Send + use<> {
-        let finished = self.generation.as_ref().map(Generation::wait_until_ended);
-        async move {
-            if let Some(finished) = finished {
-                finished.await;
-            }
-        }
+    pub(super) fn generation_finished(&self) -> impl Future<Output: Send> + Send + use<> {
+        OptionFuture::from(self.generation.as_ref().map(Generation::wait_until_ended))
     }
 
     /// Takes the tokens sampled since the last call, each with the number of characters before it.
@@ -125,8 +125,12 @@ impl Choice {
 
     fn count_finished(&mut self, finished_reason: &'static str) {
         self.counted = true;
-        self.shared.metrics.count_finished_request(finished_reason);
-        self.shared.metrics.add_generation_tokens(self.tokens);
+        let metrics = &self.shared.metrics;
+        metrics.count_finished_request(finished_reason);
+        metrics.add_generation_tokens(self.tokens);
+        if self.counted_prompt > 0 {
+            metrics.add_prompt_tokens(self.counted_prompt, self.cached);
+        }
     }
 }
 

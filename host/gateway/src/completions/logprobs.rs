@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use clawhost_policy::{Detokenizer, SampledToken, Tokenizer};
+use clawhost_chat::{Detokenizer, Tokenizer};
+use clawhost_engine::SampledToken;
 use serde_json::{Map, Value, json};
 
 use super::prompt::Prompt;

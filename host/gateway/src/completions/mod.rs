@@ -20,7 +20,9 @@ mod score;
 mod start;
 mod stream;
 
-pub(crate) use prompt::token_ids;
+pub(crate) use full::Completion;
+pub(crate) use prompt::{PromptFields, token_ids};
+pub(crate) use request::CompletionFields;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,10 +32,10 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 
 use crate::admission::Slot;
-use crate::auth::{Caller, Scope};
-use crate::body;
+use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::gateway::Shared;
+use crate::keys::Scope;
+use crate::shared::Shared;
 
 /// Handles a text completion request, streaming or not.
 pub(crate) async fn create(
@@ -42,13 +44,10 @@ pub(crate) async fn create(
     Extension(slot): Extension<Slot>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    if let Err(error) = caller.require(Scope::Chat) {
-        body::discard(request).await;
-        return Err(error);
-    }
     let arrived = Instant::now();
-    let options = &shared.options;
-    let body = body::read_json(request, options.max_body, options.read_timeout).await?;
+    let body = shared
+        .read_json(&caller, Scope::Chat, request, usize::MAX)
+        .await?;
     let completion = start::start(shared, body, caller, arrived, slot).await?;
     if completion.request.stream {
         Ok(stream::respond(completion))

@@ -1,14 +1,40 @@
 //! Parses the prompts of a text completion: one or several, as text or token ids.
 
-use clawhost_policy::Engine;
+use clawhost_engine::Engine;
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::error::ApiError;
-use crate::fields::{Fields, wrong_type};
+use crate::parse::{missing, wrong_type};
 use crate::reply::TokenTruncation;
 
 /// Most prompts in one request.
 const MAX_PROMPTS: usize = 64;
+
+/// The prompts of a text completion and how they are tokenized.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct PromptFields {
+    /// One prompt or several, as text or token ids.
+    #[schemars(with = "PromptSchema")]
+    prompt: Value,
+    /// Whether the tokenizer adds special tokens to text. Default: true.
+    add_special_tokens: Option<bool>,
+}
+
+/// Token ids of a prompt.
+type Ids = Vec<u32>;
+
+/// The forms of `prompt`.
+#[derive(JsonSchema)]
+#[schemars(untagged, inline)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum PromptSchema {
+    Text(#[schemars(length(min = 1))] String),
+    Texts(#[schemars(length(min = 1, max = MAX_PROMPTS), inner(length(min = 1)))] Vec<String>),
+    Tokens(#[schemars(length(min = 1))] Ids),
+    TokenLists(#[schemars(length(min = 1, max = MAX_PROMPTS), inner(length(min = 1)))] Vec<Ids>),
+}
 
 /// One prompt.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,20 +55,19 @@ struct PromptParser<'a> {
 /// Parses `prompt` (a string, a list of strings, a list of token ids, or a list of such lists) and the fields about its
 /// tokenization and truncation. `max_tokens` tokens are generated after each prompt.
 pub(super) fn parse(
-    fields: Fields<'_, '_>,
+    fields: &PromptFields,
+    body: &Value,
     engine: &Engine,
     max_tokens: u32,
 ) -> Result<Vec<Prompt>, ApiError> {
     let parser = PromptParser {
         engine,
-        truncation: TokenTruncation::parse(fields)?,
-        add_special_tokens: fields.flag("add_special_tokens")?.unwrap_or(true),
+        truncation: TokenTruncation::parse(body)?,
+        add_special_tokens: fields.add_special_tokens.unwrap_or(true),
         max_tokens,
     };
-    let value = fields
-        .value("prompt")
-        .ok_or_else(|| fields.missing("prompt"))?;
-    let prompts = match value {
+    let prompts = match &fields.prompt {
+        Value::Null => return Err(missing("prompt")),
         Value::Array(list) if list.iter().all(Value::is_number) && !list.is_empty() => {
             vec![parser.tokens(list, "prompt")?]
         }

@@ -1,6 +1,6 @@
 //! Logprobs of prompt tokens.
 
-use clawhost_policy::{Candidates, Engine, LoadedVersion, Sequence};
+use clawhost_engine::{Candidates, Engine, LoadedVersion, Sequence};
 use tokio::sync::Semaphore;
 
 use super::prompt::Prompt;
@@ -59,7 +59,7 @@ fn score_prompt(
             count => Candidates::Top(count),
         },
     };
-    let scored = served.score(engine.model(), &[sequence]);
+    let scored = engine.score(served, &[sequence]);
     let scored = scored.map_err(|error| scoring_error(&error))?.pop();
     let scored = scored.ok_or_else(|| scoring_error(&"nothing was scored"))?;
     let mut candidates = scored

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use clawhost_engine::{GenerateRequest, LoadedVersion, Priority};
 use clawhost_journal::now_ms;
-use clawhost_policy::{GenerateRequest, LoadedVersion, Priority};
 use serde_json::Value;
 
 use super::choice::Choice;
@@ -14,8 +14,7 @@ use super::score::{self, ScoredToken};
 use crate::admission::Slot;
 use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::fields::Fields;
-use crate::gateway::Shared;
+use crate::shared::Shared;
 use crate::{ids, reply, versions};
 
 /// A text completion in progress.
@@ -48,9 +47,8 @@ pub(super) async fn start(
     let user = caller.name().map(|name| format!("key {name}"));
     let parse_handle = shared.clone();
     let parsed = shared.start_reply(move || {
-        let fields = Fields::new(&body, "")?;
         let request = CompletionRequest::parse(
-            fields,
+            &body,
             &parse_handle.engine,
             parse_handle.options.max_choices,
         )?;
@@ -126,6 +124,11 @@ fn start_choices(
             choices.push(Choice::new(
                 shared,
                 (index, prompt_index),
+                if choice_index == 0 {
+                    prompt.ids.len()
+                } else {
+                    0
+                },
                 generation,
                 arrived,
             ));

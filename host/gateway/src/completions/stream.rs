@@ -3,14 +3,10 @@
 //! The stream owns the choices. When the client disconnects, the server drops the stream with its choices, and each
 //! choice cancels its generation.
 
-use std::collections::VecDeque;
-use std::convert::Infallible;
-
-use axum::http::{HeaderName, HeaderValue};
-use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
+use axum::response::sse::{Event, KeepAlive};
 use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{FuturesUnordered, unfold};
 use serde_json::{Value, json};
 
@@ -20,6 +16,7 @@ use super::logprobs::{Logprobs, prompt_logprobs};
 use super::start::RunningCompletion;
 use crate::admission::SlotGuard;
 use crate::error::ApiError;
+use crate::reply::{EventQueue, sse_response};
 
 type PolledChoice = (Choice, Result<Option<String>, ApiError>);
 
@@ -28,7 +25,7 @@ struct CompletionStream {
     completion: RunningCompletion,
     running: FuturesUnordered<BoxFuture<'static, PolledChoice>>,
     finished_choices: Vec<Choice>,
-    out: VecDeque<Event>,
+    out: EventQueue,
     finished: bool,
     _slot: Option<SlotGuard>,
 }
@@ -36,21 +33,16 @@ struct CompletionStream {
 /// Returns the stream of this completion.
 pub(super) fn respond(mut completion: RunningCompletion) -> Response {
     let headers = completion.headers();
-    let keep_alive = KeepAlive::new().interval(completion.shared.options.keep_alive);
+    let shared = completion.shared.clone();
     let choices = std::mem::take(&mut completion.choices);
-    let generations: Vec<_> = choices.iter().map(Choice::generation_finished).collect();
-    let slot = completion.slot.take().map(|slot| {
-        slot.hold_until(async move {
-            for choice in generations {
-                choice.await;
-            }
-        })
-    });
+    let generations = join_all(choices.iter().map(Choice::generation_finished));
+    let slot = completion.slot.take();
+    let slot = slot.map(|slot| slot.hold_until(generations));
     let mut stream_state = CompletionStream {
         completion,
         running: FuturesUnordered::new(),
         finished_choices: Vec::new(),
-        out: VecDeque::new(),
+        out: EventQueue::default(),
         finished: false,
         _slot: slot,
     };
@@ -58,18 +50,11 @@ pub(super) fn respond(mut completion: RunningCompletion) -> Response {
         stream_state.write_prompt(&choice);
         stream_state.running.push(poll_choice(choice));
     }
-    let stream = unfold(stream_state, |mut stream_state| async move {
+    let events = unfold(stream_state, |mut stream_state| async move {
         let event = stream_state.next().await?;
-        Some((Ok::<_, Infallible>(event), stream_state))
+        Some((event, stream_state))
     });
-    let mut response = Sse::new(stream).keep_alive(keep_alive).into_response();
-    response.headers_mut().extend(headers);
-    // Disables response buffering in proxies such as nginx.
-    response.headers_mut().insert(
-        HeaderName::from_static("x-accel-buffering"),
-        HeaderValue::from_static("no"),
-    );
-    response
+    sse_response(events, &shared, KeepAlive::new(), headers)
 }
 
 fn poll_choice(mut choice: Choice) -> BoxFuture<'static, PolledChoice> {
@@ -82,7 +67,7 @@ fn poll_choice(mut choice: Choice) -> BoxFuture<'static, PolledChoice> {
 impl CompletionStream {
     async fn next(&mut self) -> Option<Event> {
         loop {
-            if let Some(event) = self.out.pop_front() {
+            if let Some(event) = self.out.pop() {
                 return Some(event);
             }
             if self.finished {
@@ -113,9 +98,7 @@ impl CompletionStream {
             Err(error) => {
                 // The status line is already sent, so the error is an event.
                 self.running.clear();
-                let data = error.to_json().to_string();
-                self.out
-                    .push_back(Event::default().event("error").data(data));
+                self.out.push_named("error", &error.to_json());
                 self.write_done();
             }
         }
@@ -124,20 +107,14 @@ impl CompletionStream {
     /// Writes the echoed prompt and the requested data about it before the first token.
     fn write_prompt(&mut self, choice: &Choice) {
         let request = &self.completion.request;
-        let Some(prompt) = request.prompts.get(choice.prompt) else {
-            return;
-        };
+        let prompt = &request.prompts[choice.prompt];
         let scored = self.completion.scored.get(choice.prompt);
         let scored = scored.map_or(&[][..], Vec::as_slice);
         let tokenizer = self.completion.shared.engine.tokenizer();
         if !request.echo && request.prompt_logprobs.is_none() && !request.return_token_ids {
             return;
         }
-        let text = if request.echo {
-            prompt.text.as_str()
-        } else {
-            ""
-        };
+        let text = if request.echo { &*prompt.text } else { "" };
         let logprobs = request.logprobs.filter(|_| request.echo).map(|count| {
             let mut lists = Logprobs::new(count);
             lists.push_prompt(tokenizer, prompt, scored);
@@ -163,7 +140,7 @@ impl CompletionStream {
         let request = &self.completion.request;
         let tokenizer = self.completion.shared.engine.tokenizer();
         let tokens = choice.take_unsent_tokens();
-        let echoed = request.prompts.get(choice.prompt).filter(|_| request.echo);
+        let echoed = request.echo.then(|| &request.prompts[choice.prompt]);
         let before = echoed.map_or(0, |prompt| prompt.text.chars().count());
         let logprobs = request
             .logprobs
@@ -182,37 +159,30 @@ impl CompletionStream {
             "finish_reason": choice.finish,
             "stop_reason": choice.stop_string,
         });
-        if request.return_token_ids
-            && let Some(entry) = entry.as_object_mut()
-        {
-            let ids: Vec<u32> = tokens.iter().map(|(token, _)| token.id).collect();
-            entry.insert("token_ids".into(), json!(ids));
+        if request.return_token_ids {
+            entry["token_ids"] = tokens.iter().map(|(token, _)| token.id).collect();
         }
         self.send(vec![entry]);
     }
 
     fn finish(&mut self) {
         let usage = usage(&self.completion, &self.finished_choices);
-        let metrics = &self.completion.shared.metrics;
-        metrics.add_prompt_tokens(usage.prompt, usage.cached);
         if self.completion.request.include_usage {
             let mut chunk = self.chunk(Vec::new());
-            if let Some(chunk) = chunk.as_object_mut() {
-                chunk.insert("usage".into(), usage.to_json());
-            }
-            self.out.push_back(Event::default().data(chunk.to_string()));
+            chunk["usage"] = json!(usage.to_completion_usage());
+            self.out.push_json(&chunk);
         }
         self.write_done();
     }
 
     fn write_done(&mut self) {
-        self.out.push_back(Event::default().data("[DONE]"));
+        self.out.push_text("[DONE]");
         self.finished = true;
     }
 
     fn send(&mut self, choices: Vec<Value>) {
         let chunk = self.chunk(choices);
-        self.out.push_back(Event::default().data(chunk.to_string()));
+        self.out.push_json(&chunk);
     }
 
     fn chunk(&self, choices: Vec<Value>) -> Value {
@@ -225,10 +195,8 @@ impl CompletionStream {
             "system_fingerprint": completion.fingerprint,
             "choices": choices,
         });
-        if completion.request.include_usage
-            && let Some(chunk) = chunk.as_object_mut()
-        {
-            chunk.insert("usage".into(), Value::Null);
+        if completion.request.include_usage {
+            chunk["usage"] = Value::Null;
         }
         chunk
     }

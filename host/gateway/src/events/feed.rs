@@ -7,13 +7,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use clawhost_inspect::{RecordLoader, Viewer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::records::Loader;
 use super::snapshot::Snapshot;
-use crate::auth::{Caller, Scope};
+use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::gateway::Shared;
+use crate::keys::Scope;
+use crate::shared::Shared;
 
 /// Streams of one viewer.
 pub(super) const STREAMS_PER_KEY: usize = 8;
@@ -21,21 +22,11 @@ pub(super) const STREAMS_PER_KEY: usize = 8;
 /// Age at which a snapshot is taken again. Less than the period of a stream, whose ticks are not exact.
 const MAX_AGE: Duration = Duration::from_millis(900);
 
-/// What a snapshot contains.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Viewer {
-    /// Everything.
-    Operator,
-    /// The turns of the key with this name.
-    Key(String),
-}
-
-impl Viewer {
-    pub(super) fn of(caller: &Caller) -> Self {
-        match caller.name() {
-            Some(name) if !caller.has_scope(Scope::Operator) => Self::Key(name.to_owned()),
-            _ => Self::Operator,
-        }
+/// What the snapshots for this caller contain.
+pub(super) fn viewer(caller: &Caller) -> Viewer {
+    match caller.name() {
+        Some(name) if !caller.has_scope(Scope::Operator) => Viewer::Key(name.to_owned()),
+        _ => Viewer::Operator,
     }
 }
 
@@ -56,7 +47,7 @@ impl Feeds {
         let feed = Arc::new(Feed {
             permits: Arc::new(Semaphore::new(STREAMS_PER_KEY)),
             state: Mutex::new(FeedState {
-                loader: Loader::new(viewer.clone()),
+                loader: RecordLoader::new(viewer.clone()),
                 latest: None,
             }),
         });
@@ -72,7 +63,7 @@ pub(crate) struct Feed {
 }
 
 struct FeedState {
-    loader: Loader,
+    loader: RecordLoader,
     latest: Option<(Instant, Arc<str>)>,
 }
 

@@ -11,7 +11,6 @@
 //! sent. A client that reads nothing is disconnected by the write timeout. Streams end when shutdown begins.
 
 mod feed;
-mod records;
 pub(crate) mod snapshot;
 
 use std::convert::Infallible;
@@ -30,12 +29,12 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 pub(crate) use self::feed::Feeds;
-pub(crate) use self::records::{StepRow, TurnRow};
 
-use self::feed::{Feed, STREAMS_PER_KEY, Viewer};
-use crate::auth::{Caller, Scope};
+use self::feed::{Feed, STREAMS_PER_KEY, viewer};
+use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::gateway::Shared;
+use crate::keys::Scope;
+use crate::shared::Shared;
 
 /// Shortest time between two snapshots of a stream.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -44,11 +43,12 @@ const PERIOD: Duration = Duration::from_secs(1);
 pub(crate) async fn stream(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
+    Extension(feeds): Extension<Arc<Feeds>>,
 ) -> Result<Response, ApiError> {
     if !caller.has_scope(Scope::Operator) {
         caller.require(Scope::Chat)?;
     }
-    let feed = shared.feeds.open(Viewer::of(&caller));
+    let feed = feeds.open(viewer(&caller));
     let permit = feed.try_acquire().ok_or_else(|| {
         ApiError::too_many_requests(
             "too_many_streams",

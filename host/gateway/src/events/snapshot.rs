@@ -1,12 +1,11 @@
 //! A snapshot: what the operator page shows, at one moment. It has no field that changes while nothing happens.
 
+use clawhost_inspect::{OperatorRecords, RecordLoader, Records, Viewer};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::feed::Viewer;
-use super::records::{Loader, OperatorRecords, Records};
 use crate::error::ApiError;
-use crate::gateway::Shared;
+use crate::shared::Shared;
 
 /// The state of the server and its last records. A key that is not an operator's receives its own turns only.
 #[derive(Serialize)]
@@ -39,15 +38,15 @@ pub(crate) struct OperatorView {
 impl Snapshot {
     /// A snapshot for operators, for the first paint of the page.
     pub(crate) fn for_operator(shared: &Shared) -> Result<Self, ApiError> {
-        Self::take(shared, &mut Loader::new(Viewer::Operator))
+        Self::take(shared, &mut RecordLoader::new(Viewer::Operator))
     }
 
     /// Takes a snapshot for the viewer of `loader`.
-    pub(super) fn take(shared: &Shared, loader: &mut Loader) -> Result<Self, ApiError> {
+    pub(super) fn take(shared: &Shared, loader: &mut RecordLoader) -> Result<Self, ApiError> {
         let (records, operator_records) = loader.load(&shared.journal)?;
         let active = shared.versions.active(&shared.engine);
         let is_operator = operator_records.is_some();
-        let errors = shared.control.health_errors();
+        let errors = shared.status.health_errors();
         Ok(Self {
             object: "snapshot",
             model: shared.options.model_name.clone(),
@@ -68,7 +67,7 @@ impl Snapshot {
 
 impl OperatorView {
     fn new(shared: &Shared, records: OperatorRecords) -> Self {
-        let mut status = shared.control.status();
+        let mut status = shared.status.status();
         let mut part = |name: &str| status.get_mut(name).map_or(Value::Null, Value::take);
         let (judging, mut training, plugins) = (part("judging"), part("training"), part("plugins"));
         if let Some(training) = training.as_object_mut() {
@@ -88,7 +87,7 @@ impl OperatorView {
             judging,
             training,
             plugins,
-            plugin_costs: shared.control.plugin_costs(),
+            plugin_costs: shared.status.plugin_costs(),
         }
     }
 }

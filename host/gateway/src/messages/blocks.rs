@@ -40,9 +40,10 @@ impl Blocks {
                     let start = json!({"type": "text", "text": ""});
                     self.start(OpenBlock::Text(String::new()), start, &mut events);
                 }
-                if let Some(OpenBlock::Text(all)) = &mut self.open {
-                    all.push_str(&text);
-                }
+                let Some(OpenBlock::Text(all)) = &mut self.open else {
+                    unreachable!("the block was just started");
+                };
+                all.push_str(&text);
                 events.push(self.delta(json!({"type": "text_delta", "text": text})));
             }
             Delta::Reasoning(text) => {
@@ -50,9 +51,10 @@ impl Blocks {
                     let start = json!({"type": "thinking", "thinking": "", "signature": ""});
                     self.start(OpenBlock::Thinking(String::new()), start, &mut events);
                 }
-                if let Some(OpenBlock::Thinking(all)) = &mut self.open {
-                    all.push_str(&text);
-                }
+                let Some(OpenBlock::Thinking(all)) = &mut self.open else {
+                    unreachable!("the block was just started");
+                };
+                all.push_str(&text);
                 events.push(self.delta(json!({"type": "thinking_delta", "thinking": text})));
             }
             Delta::Call { id, name, .. } => {
@@ -66,6 +68,8 @@ impl Blocks {
                     events.push(
                         self.delta(json!({"type": "input_json_delta", "partial_json": json})),
                     );
+                } else {
+                    debug_assert!(false, "arguments without a call");
                 }
             }
         }

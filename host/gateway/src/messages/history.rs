@@ -1,15 +1,64 @@
-//! Converts the conversation of a messages request to OpenAI's format, which templates, sessions and judges use.
+//! Parses the conversation of a messages request.
 //!
 //! A user message with tool results becomes one tool message per result, and user messages with the text around them. An
 //! assistant message keeps thinking, text and tool calls together. Unsupported content is rejected, never dropped.
 
-use serde_json::{Map, Value, json};
+use clawhost_chat::{AssistantMessage, Content, Message, ToolCall};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::error::ApiError;
-use crate::fields::{Fields, wrong_type};
+use crate::parse::{TextOr, join, required, shown};
 
-/// Parses `system` and `messages`.
-pub(super) fn parse(system: Option<&Value>, listed: &[Value]) -> Result<Vec<Value>, ApiError> {
+/// A message of a conversation.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub(crate) struct TurnFields {
+    role: TurnRole,
+    /// Text, or blocks.
+    content: TextOr<Vec<Block>>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum TurnRole {
+    User,
+    Assistant,
+    #[schemars(skip)]
+    System,
+}
+
+/// A block of a content; which fields it needs depends on its type.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "MessageBlock")]
+pub(crate) struct Block {
+    /// `text`; in user messages also `tool_result`; in assistant messages also `thinking`, `redacted_thinking` and
+    /// `tool_use`.
+    #[serde(rename = "type")]
+    kind: String,
+    text: Option<String>,
+    thinking: Option<String>,
+    /// Id of a `tool_use`.
+    id: Option<String>,
+    /// Name of the tool of a `tool_use`.
+    name: Option<String>,
+    /// Input of a `tool_use`.
+    input: Option<Map<String, Value>>,
+    /// The `tool_use` that a `tool_result` answers.
+    tool_use_id: Option<String>,
+    /// Content of a `tool_result`: text, or text blocks.
+    content: Option<TextOr<Vec<Block>>>,
+    /// Whether a `tool_result` is an error.
+    is_error: Option<bool>,
+}
+
+/// Converts `system` and `messages`.
+pub(super) fn parse(
+    system: Option<TextOr<Vec<Block>>>,
+    listed: Vec<TurnFields>,
+) -> Result<Vec<Message>, ApiError> {
     if listed.is_empty() {
         return Err(ApiError::invalid(
             "messages",
@@ -18,180 +67,135 @@ pub(super) fn parse(system: Option<&Value>, listed: &[Value]) -> Result<Vec<Valu
     }
     let mut out = Vec::with_capacity(listed.len() + 1);
     if let Some(system) = system {
-        let text = parse_text(system, "system")?;
+        let text = join_text(system, "system")?;
         if !text.is_empty() {
-            out.push(json!({"role": "system", "content": text}));
+            out.push(Message::system(text));
         }
     }
-    for (index, message) in listed.iter().enumerate() {
-        let path = format!("messages[{index}]");
-        let fields = Fields::new(message, &path)?;
-        match fields.required_text("role")? {
-            "user" => parse_user(fields, &mut out)?,
-            "assistant" => out.push(parse_assistant(fields)?),
-            "system" => {
-                let content = required_content(fields)?;
-                out.push(json!({"role": "system", "content": parse_text(content, &fields.path_of("content"))?}));
-            }
-            other => {
-                let shown: String = other.chars().take(40).collect();
-                return Err(ApiError::invalid(
-                    fields.path_of("role"),
-                    format!(
-                        "`{}`: the role `{shown}` is unknown; the roles are user and assistant, and instructions \
-                         go into `system`",
-                        fields.path_of("role")
-                    ),
-                ));
-            }
+    for (index, message) in listed.into_iter().enumerate() {
+        let path = format!("messages[{index}].content");
+        match message.role {
+            TurnRole::User => parse_user(message.content, &path, &mut out)?,
+            TurnRole::Assistant => out.push(parse_assistant(message.content, &path)?),
+            TurnRole::System => out.push(Message::system(join_text(message.content, &path)?)),
         }
     }
     Ok(out)
 }
 
-fn required_content<'a>(fields: Fields<'a, '_>) -> Result<&'a Value, ApiError> {
-    fields
-        .value("content")
-        .ok_or_else(|| fields.missing("content"))
-}
-
 /// Converts a user message: each tool result becomes a message, as does the text around them.
-fn parse_user(fields: Fields<'_, '_>, out: &mut Vec<Value>) -> Result<(), ApiError> {
-    let path = fields.path_of("content");
-    let blocks = match required_content(fields)? {
-        Value::String(text) => {
-            out.push(json!({"role": "user", "content": text}));
+fn parse_user(
+    content: TextOr<Vec<Block>>,
+    path: &str,
+    out: &mut Vec<Message>,
+) -> Result<(), ApiError> {
+    let blocks = match content {
+        TextOr::Text(text) => {
+            out.push(Message::user(text));
             return Ok(());
         }
-        Value::Array(blocks) => blocks,
-        other => return Err(wrong_type(&path, "a string or an array of blocks", other)),
+        TextOr::Other(blocks) => blocks,
     };
-    let mut text_so_far: Option<String> = None;
-    for (index, block) in blocks.iter().enumerate() {
-        let path = format!("{path}[{index}]");
-        let block = Fields::new(block, &path)?;
-        match block.required_text("type")? {
-            "text" => {
-                let text = block.required_text("text")?;
-                match &mut text_so_far {
-                    Some(text_so_far) => {
-                        text_so_far.push('\n');
-                        text_so_far.push_str(text);
-                    }
-                    None => text_so_far = Some(text.to_owned()),
-                }
-            }
-            "tool_result" => {
-                if let Some(text_so_far) = text_so_far.take() {
-                    out.push(json!({"role": "user", "content": text_so_far}));
-                }
-                out.push(parse_tool_result(block)?);
-            }
-            kind => return Err(unexpected_block(block, kind, "`text` and `tool_result`")),
-        }
-    }
-    if let Some(text_so_far) = text_so_far {
-        out.push(json!({"role": "user", "content": text_so_far}));
-    } else if blocks.is_empty() {
+    if blocks.is_empty() {
         return Err(ApiError::invalid(path, "`content` has no blocks"));
     }
+    let mut texts: Vec<String> = Vec::new();
+    for (index, block) in blocks.into_iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        match block.kind.as_str() {
+            "text" => texts.push(required(block.text, &path, "text")?),
+            "tool_result" => {
+                push_user(&mut texts, out);
+                out.push(parse_tool_result(block, &path)?);
+            }
+            kind => return Err(unexpected_block(kind, &path, "`text` and `tool_result`")),
+        }
+    }
+    push_user(&mut texts, out);
     Ok(())
 }
 
-fn parse_tool_result(block: Fields<'_, '_>) -> Result<Value, ApiError> {
-    let id = block.required_text("tool_use_id")?;
-    let mut content = match block.value("content") {
-        None => String::new(),
-        Some(content) => parse_text(content, &block.path_of("content"))?,
-    };
-    // OpenAI's format has no error flag, so the text must say it.
-    if block.flag("is_error")?.unwrap_or(false) && !content.to_ascii_lowercase().contains("error") {
-        content = format!("Error: {content}");
+/// Moves the texts, if any, into a user message.
+fn push_user(texts: &mut Vec<String>, out: &mut Vec<Message>) {
+    if !texts.is_empty() {
+        out.push(Message::user(texts.join("\n")));
+        texts.clear();
     }
-    Ok(json!({"role": "tool", "content": content, "tool_call_id": id}))
 }
 
-fn parse_assistant(fields: Fields<'_, '_>) -> Result<Value, ApiError> {
-    let path = fields.path_of("content");
-    let blocks = match required_content(fields)? {
-        Value::String(text) => return Ok(json!({"role": "assistant", "content": text})),
-        Value::Array(blocks) => blocks,
-        other => return Err(wrong_type(&path, "a string or an array of blocks", other)),
+fn parse_tool_result(block: Block, path: &str) -> Result<Message, ApiError> {
+    let id = required(block.tool_use_id, path, "tool_use_id")?;
+    let mut content = match block.content {
+        None => String::new(),
+        Some(content) => join_text(content, &join(path, "content"))?,
+    };
+    // A tool message has no error flag, so the text must say it.
+    if block.is_error == Some(true) && !content.to_ascii_lowercase().contains("error") {
+        content = format!("Error: {content}");
+    }
+    Ok(Message::Tool {
+        content: Content::text(content),
+        tool_call_id: id,
+        name: None,
+    })
+}
+
+fn parse_assistant(content: TextOr<Vec<Block>>, path: &str) -> Result<Message, ApiError> {
+    let blocks = match content {
+        TextOr::Text(text) => return Ok(Message::assistant(text)),
+        TextOr::Other(blocks) => blocks,
     };
     let (mut text_so_far, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
-    for (index, block) in blocks.iter().enumerate() {
+    for (index, block) in blocks.into_iter().enumerate() {
         let path = format!("{path}[{index}]");
-        let block = Fields::new(block, &path)?;
-        match block.required_text("type")? {
+        match block.kind.as_str() {
             // Text blocks of one reply are parts of one text, with calls between them.
-            "text" => text_so_far.push_str(block.required_text("text")?),
-            "thinking" => reasoning.push_str(block.required_text("thinking")?),
+            "text" => text_so_far.push_str(&required(block.text, &path, "text")?),
+            "thinking" => reasoning.push_str(&required(block.thinking, &path, "thinking")?),
             // Encrypted for Anthropic's models; other models cannot read it.
             "redacted_thinking" => {}
-            "tool_use" => {
-                let input = match block.value("input") {
-                    None => json!({}),
-                    Some(input @ Value::Object(_)) => input.clone(),
-                    Some(other) => {
-                        return Err(wrong_type(&block.path_of("input"), "an object", other));
-                    }
-                };
-                calls.push(json!({
-                    "id": block.required_text("id")?,
-                    "type": "function",
-                    "function": {"name": block.required_text("name")?, "arguments": input.to_string()},
-                }));
-            }
+            "tool_use" => calls.push(ToolCall::new(
+                required(block.id, &path, "id")?,
+                required(block.name, &path, "name")?,
+                Value::from(block.input.unwrap_or_default()).to_string(),
+            )),
             kind => {
                 return Err(unexpected_block(
-                    block,
                     kind,
+                    &path,
                     "`text`, `thinking` and `tool_use`",
                 ));
             }
         }
     }
-    let mut message = Map::new();
-    message.insert("role".into(), "assistant".into());
-    message.insert("content".into(), text_so_far.into());
-    if !reasoning.is_empty() {
-        message.insert("reasoning_content".into(), reasoning.into());
-    }
-    if !calls.is_empty() {
-        message.insert("tool_calls".into(), calls.into());
-    }
-    Ok(message.into())
+    Ok(Message::Assistant(AssistantMessage {
+        content: Some(Content::text(text_so_far)),
+        reasoning_content: (!reasoning.is_empty()).then_some(reasoning),
+        tool_calls: calls,
+        ..AssistantMessage::default()
+    }))
 }
 
-/// Parses a string, or text blocks joined by line breaks.
-fn parse_text(value: &Value, path: &str) -> Result<String, ApiError> {
-    let blocks = match value {
-        Value::String(text) => return Ok(text.clone()),
-        Value::Array(blocks) => blocks,
-        other => {
-            return Err(wrong_type(
-                path,
-                "a string or an array of text blocks",
-                other,
-            ));
-        }
+/// A text, or text blocks joined by line breaks.
+fn join_text(content: TextOr<Vec<Block>>, path: &str) -> Result<String, ApiError> {
+    let blocks = match content {
+        TextOr::Text(text) => return Ok(text),
+        TextOr::Other(blocks) => blocks,
     };
-    let mut pieces = Vec::with_capacity(blocks.len());
-    for (index, block) in blocks.iter().enumerate() {
+    let pieces = blocks.into_iter().enumerate().map(|(index, block)| {
         let path = format!("{path}[{index}]");
-        let block = Fields::new(block, &path)?;
-        match block.required_text("type")? {
-            "text" => pieces.push(block.required_text("text")?),
-            kind => return Err(unexpected_block(block, kind, "`text`")),
+        match block.kind.as_str() {
+            "text" => required(block.text, &path, "text"),
+            kind => Err(unexpected_block(kind, &path, "`text`")),
         }
-    }
-    Ok(pieces.join("\n"))
+    });
+    Ok(pieces.collect::<Result<Vec<_>, _>>()?.join("\n"))
 }
 
 /// The error for a block type that is not allowed here, or not supported by the model.
-fn unexpected_block(block: Fields<'_, '_>, kind: &str, allowed: &str) -> ApiError {
-    let path = block.path_of("type");
-    let shown: String = kind.chars().take(40).collect();
+fn unexpected_block(kind: &str, path: &str, allowed: &str) -> ApiError {
+    let path = join(path, "type");
+    let shown = shown(kind);
     match kind {
         "image" | "document" | "search_result" | "container_upload" => ApiError::unsupported(
             path.clone(),

@@ -1,9 +1,19 @@
-//! Conversion of conversations to OpenAI's format.
+//! Parsing of conversations.
+
+use serde_json::json;
 
 use super::*;
+use crate::parse::parse_at;
 
-fn parse_messages(messages: Value) -> Vec<Value> {
-    parse(None, messages.as_array().unwrap()).unwrap()
+fn parse(system: Option<&Value>, messages: &Value) -> Result<Vec<Message>, ApiError> {
+    let system = system
+        .map(|system| parse_at(system, "system"))
+        .transpose()?;
+    super::parse(system, parse_at(messages, "messages")?)
+}
+
+fn parse_messages(messages: Value) -> Value {
+    json!(parse(None, &messages).unwrap())
 }
 
 #[test]
@@ -13,9 +23,9 @@ fn string_content_is_kept_and_system_is_first() {
                                                        {"type": "text", "text": "c"}]}]);
     let system =
         json!([{"type": "text", "text": "s"}, {"type": "text", "text": "t", "cache_control": {}}]);
-    let out = parse(Some(&system), messages.as_array().unwrap()).unwrap();
+    let out = parse(Some(&system), &messages).unwrap();
     assert_eq!(
-        Value::Array(out),
+        json!(out),
         json!([
             {"role": "system", "content": "s\nt"},
             {"role": "user", "content": "u"},
@@ -43,7 +53,7 @@ fn tool_use_and_results_are_converted_to_openai_format() {
         ]},
     ]));
     assert_eq!(
-        Value::Array(out),
+        out,
         json!([
             {"role": "user", "content": "u"},
             {"role": "assistant", "content": "I look.", "reasoning_content": "hm", "tool_calls": [
@@ -104,7 +114,7 @@ fn invalid_fields_are_named_in_param() {
         ),
     ];
     for (messages, param) in rows {
-        let error = parse(None, messages.as_array().unwrap()).unwrap_err();
+        let error = parse(None, &messages).unwrap_err();
         assert_eq!(error.status().as_u16(), 400, "{messages}");
         assert_eq!(error.to_json()["error"]["param"], param, "{messages}");
     }

@@ -10,19 +10,25 @@ mod reply;
 mod request;
 mod tools;
 
+pub(crate) use reply::Message;
+pub(crate) use request::{ConversationFields, GenerationFields};
+pub(crate) use tools::ToolFields;
+
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::response::sse::{Event, KeepAlive};
 use axum::{Extension, Json};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::gateway::Shared;
 use crate::reply::{
     Dialect, FinishedChoice, InferenceRequest, RawRequest, ReplyContext, Usage, count_prompt_tokens,
 };
+use crate::shared::Shared;
 
 /// Settings of a messages request that only this dialect has.
 #[derive(Debug)]
@@ -68,13 +74,19 @@ impl Dialect for Messages {
 /// Data of the keep-alive event.
 const PING: &str = r#"{"type": "ping"}"#;
 
+/// The number of prompt tokens.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct TokenCount {
+    input_tokens: usize,
+}
+
 /// Counts the prompt tokens of a request; nothing is generated or recorded.
 pub(crate) async fn count_tokens(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Result<Json<Value>, ApiError> {
-    let tokens = count_prompt_tokens(
+) -> Result<Json<TokenCount>, ApiError> {
+    let input_tokens = count_prompt_tokens(
         shared,
         caller,
         request,
@@ -82,5 +94,5 @@ pub(crate) async fn count_tokens(
         Messages::PROMPT_FIELD,
     )
     .await?;
-    Ok(Json(json!({"input_tokens": tokens})))
+    Ok(Json(TokenCount { input_tokens }))
 }

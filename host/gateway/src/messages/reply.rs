@@ -1,7 +1,9 @@
 //! Writes a reply as an Anthropic message, streaming or not.
 
 use clawhost_journal::Finish;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use super::PING;
 use super::blocks::Blocks;
@@ -35,8 +37,7 @@ impl StopReason {
 
 /// Whether the reply has reached `max_tokens`.
 fn reached_max_tokens(choice: &Choice, context: &ReplyContext) -> bool {
-    choice.completion_tokens()
-        >= usize::try_from(context.request.sampling.max_tokens).unwrap_or(usize::MAX)
+    choice.completion_tokens() >= context.request.sampling.max_tokens as usize
 }
 
 /// The body of a non-streaming response.
@@ -50,30 +51,94 @@ pub(super) fn body(context: &ReplyContext, finished: Vec<FinishedChoice>, usage:
         }
     }
     blocks.close();
-    message(context, blocks.into_content(), &stop, usage_json(usage))
+    message(context, blocks.into_content(), &stop, message_usage(usage))
 }
 
-fn message(context: &ReplyContext, content: Vec<Value>, stop: &StopReason, usage: Value) -> Value {
-    json!({
-        "id": context.id,
-        "type": "message",
-        "role": "assistant",
-        "model": context.model,
-        "content": content,
-        "stop_reason": stop.reason,
-        "stop_sequence": stop.sequence,
-        "usage": usage,
+fn message(
+    context: &ReplyContext,
+    content: Vec<Value>,
+    stop: &StopReason,
+    usage: MessageUsage,
+) -> Value {
+    json!(Message {
+        id: &context.id,
+        kind: "message",
+        role: "assistant",
+        model: &context.model,
+        content,
+        stop_reason: stop.reason,
+        stop_sequence: stop.sequence.as_deref(),
+        usage,
     })
+}
+
+/// A message of the assistant.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Message<'a> {
+    id: &'a str,
+    #[serde(rename = "type")]
+    #[schemars(extend("const" = "message"))]
+    kind: &'static str,
+    #[schemars(extend("const" = "assistant"))]
+    role: &'static str,
+    model: &'a str,
+    #[schemars(with = "Vec<ReplyBlock>")]
+    content: Vec<Value>,
+    #[schemars(with = "StopReasonName")]
+    stop_reason: Option<&'static str>,
+    /// The stop sequence that ended the message, if any.
+    stop_sequence: Option<&'a str>,
+    usage: MessageUsage,
+}
+
+#[derive(JsonSchema)]
+#[schemars(inline, tag = "type", rename_all = "snake_case")]
+#[expect(dead_code, reason = "only its schema is used")]
+enum ReplyBlock {
+    Text {
+        text: String,
+    },
+    Thinking {
+        thinking: String,
+        signature: String,
+    },
+    ToolUse {
+        id: String,
+        name: String,
+        input: Map<String, Value>,
+    },
+}
+
+#[derive(JsonSchema)]
+#[schemars(inline, rename_all = "snake_case")]
+#[expect(dead_code, reason = "only its schema is used")]
+enum StopReasonName {
+    EndTurn,
+    MaxTokens,
+    StopSequence,
+    ToolUse,
+    ModelContextWindowExceeded,
+}
+
+/// Token counts of a message.
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
+struct MessageUsage {
+    /// Without the cached tokens.
+    input_tokens: usize,
+    cache_creation_input_tokens: usize,
+    cache_read_input_tokens: usize,
+    output_tokens: usize,
 }
 
 /// In Anthropic's format `input_tokens` excludes cached tokens.
-fn usage_json(usage: &Usage) -> Value {
-    json!({
-        "input_tokens": usage.prompt.saturating_sub(usage.cached),
-        "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": usage.cached,
-        "output_tokens": usage.completion,
-    })
+fn message_usage(usage: &Usage) -> MessageUsage {
+    MessageUsage {
+        input_tokens: usage.prompt.saturating_sub(usage.cached),
+        cache_creation_input_tokens: 0,
+        cache_read_input_tokens: usage.cached,
+        output_tokens: usage.completion,
+    }
 }
 
 /// Writes the events of a message.
@@ -99,7 +164,12 @@ impl StreamWriter for MessageWriter {
             prompt: self.context.prompt_ids.len(),
             ..Usage::default()
         };
-        let message = message(&self.context, Vec::new(), &self.stop, usage_json(&so_far));
+        let message = message(
+            &self.context,
+            Vec::new(),
+            &self.stop,
+            message_usage(&so_far),
+        );
         out.push_named(
             "message_start",
             &json!({"type": "message_start", "message": message}),
@@ -128,7 +198,7 @@ impl StreamWriter for MessageWriter {
             &json!({
                 "type": "message_delta",
                 "delta": {"stop_reason": self.stop.reason, "stop_sequence": self.stop.sequence},
-                "usage": usage_json(usage),
+                "usage": message_usage(usage),
             }),
         );
         out.push_named("message_stop", &json!({"type": "message_stop"}));

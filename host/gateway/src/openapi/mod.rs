@@ -1,15 +1,21 @@
 //! The OpenAPI document, served at `GET /openapi.json` and checked in as `openapi.json`.
 //!
-//! Tests check it against the routes, the supported methods and real responses. It describes what this server supports,
-//! which is less than the original APIs: fields that are accepted and ignored are not described.
+//! It is built from the routes and from the schemas of the types that requests are deserialized from and responses are
+//! serialized from. Tests check it against the supported methods and real responses. It describes what this server
+//! supports, which is less than the original APIs: fields that are accepted and ignored are not described.
 
-mod operations;
-mod schemas;
+mod operation;
+mod types;
 
 use axum::Json;
+use schemars::SchemaGenerator;
+use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use operations::{Operation, ResponseBody};
+pub(crate) use operation::{
+    Operation, RequestSchema, ResponseBody, SchemaFn, delete, get, part, post, schema,
+};
+pub(crate) use types::{Document, ErrorBody, Event, Explained, MessagesError};
 
 /// Serves the document.
 pub(crate) async fn show() -> Json<Value> {
@@ -18,12 +24,12 @@ pub(crate) async fn show() -> Json<Value> {
 
 /// Builds the document.
 pub(crate) fn document() -> Value {
+    let mut components = Components::new();
     let mut paths: Map<String, Value> = Map::new();
-    for operation in operations::operations() {
-        let path = paths.entry(operation.path).or_insert_with(|| json!({}));
-        if let Value::Object(path) = path {
-            path.insert(operation.method.into(), operation_object(&operation));
-        }
+    for operation in crate::routes::routes() {
+        let path = operation.path.replace("{*", "{");
+        let path = paths.entry(path).or_insert_with(|| json!({}));
+        path[operation.method] = operation_object(&operation, &mut components);
     }
     json!({
         "openapi": "3.1.0",
@@ -37,7 +43,7 @@ pub(crate) fn document() -> Value {
         "security": [{}, {"bearer": []}, {"key": []}],
         "paths": paths,
         "components": {
-            "schemas": schemas::schemas(),
+            "schemas": components.into_schemas(),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
@@ -46,61 +52,99 @@ pub(crate) fn document() -> Value {
     })
 }
 
-fn operation_object(operation: &Operation) -> Value {
-    let mut out = Map::new();
-    out.insert("operationId".into(), operation.id.into());
-    out.insert("summary".into(), operation.summary.into());
+/// The schemas of the document so far.
+struct Components {
+    requests: Map<String, Value>,
+    /// Of types that are deserialized.
+    request_parts: SchemaGenerator,
+    /// Of types that are serialized.
+    responses: SchemaGenerator,
+}
+
+impl Components {
+    fn new() -> Self {
+        let mut settings = SchemaSettings::draft2020_12();
+        settings.definitions_path = "/components/schemas".into();
+        Self {
+            requests: Map::new(),
+            request_parts: settings.clone().for_deserialize().into_generator(),
+            responses: settings.for_serialize().into_generator(),
+        }
+    }
+
+    /// Adds the schema of a request, which has the fields of all its types; returns a reference to it. Where two types
+    /// have the same field, the first one wins: its bounds are narrower.
+    fn request(&mut self, (name, types): RequestSchema) -> Value {
+        let (mut properties, mut required) = (Map::new(), Vec::new());
+        for part in types {
+            let mut part = part(&mut self.request_parts);
+            if let Some(Value::Object(fields)) = part.remove("properties") {
+                for (name, field) in fields {
+                    properties.entry(name).or_insert(field);
+                }
+            }
+            if let Some(Value::Array(names)) = part.remove("required") {
+                required.extend(names);
+            }
+        }
+        let schema = json!({"type": "object", "properties": properties, "required": required});
+        self.requests.insert(name.to_owned(), schema);
+        json!({"$ref": format!("#/components/schemas/{name}")})
+    }
+
+    fn response(&mut self, schema: SchemaFn) -> Value {
+        schema(&mut self.responses).into()
+    }
+
+    fn into_schemas(mut self) -> Map<String, Value> {
+        let mut all = self.requests;
+        all.extend(self.request_parts.take_definitions(true));
+        all.extend(self.responses.take_definitions(true));
+        all.sort_keys();
+        all
+    }
+}
+
+fn operation_object(operation: &Operation, components: &mut Components) -> Value {
+    let mut out = json!({"operationId": operation.id, "summary": operation.summary});
     if !operation.parameters.is_empty() {
-        out.insert("parameters".into(), operation.parameters.clone().into());
+        out["parameters"] = operation.parameters.clone().into();
     }
     if let Some((schema, example)) = &operation.body {
-        out.insert(
-            "requestBody".into(),
-            json!({"required": true, "content": {"application/json": {"schema": reference(schema), "example": example}}}),
-        );
+        let schema = components.request(*schema);
+        out["requestBody"] = json!({
+            "required": true, "content": {"application/json": {"schema": schema, "example": example}},
+        });
     }
-    let mut responses = Map::new();
-    for response in &operation.responses {
-        let content = match *response {
-            ResponseBody::Json(schema) => {
-                json!({"application/json": {"schema": reference(schema)}})
-            }
-            ResponseBody::JsonOrEvents(schema) => json!({
-                "application/json": {"schema": reference(schema)},
-                "text/event-stream": {"schema": reference("Event")},
-            }),
-            ResponseBody::Events => json!({"text/event-stream": {"schema": reference("Event")}}),
-            ResponseBody::Text(kind) => json!({kind: {"schema": {"type": "string"}}}),
-            ResponseBody::Empty => Value::Null,
-        };
-        let mut response = json!({"description": "Success."});
-        if let Value::Object(response) = &mut response
-            && !content.is_null()
-        {
-            response.insert("content".into(), content);
+    let mut success = json!({"description": "Success."});
+    let mut add = |kind: &str, schema: Value| success["content"][kind] = json!({"schema": schema});
+    match operation.response {
+        ResponseBody::Json(schema) => add("application/json", components.response(schema)),
+        ResponseBody::JsonOrEvents(schema) => {
+            add("application/json", components.response(schema));
+            add("text/event-stream", components.response(EVENT));
         }
-        responses.insert("200".into(), response);
+        ResponseBody::Events => add("text/event-stream", components.response(EVENT)),
+        ResponseBody::Text(kind) => add(kind, json!({"type": "string"})),
+        ResponseBody::Empty => {}
     }
+    out["responses"]["200"] = success;
     for (status, schema) in &operation.errors {
         let mut response = json!({
             "description": status_description(*status),
-            "content": {"application/json": {"schema": reference(schema)}},
+            "content": {"application/json": {"schema": components.response(*schema)}},
         });
-        if *status == 429
-            && let Value::Object(response) = &mut response
-        {
+        if *status == 429 {
             let seconds = json!({"description": "Seconds to wait before a retry.", "required": true, "schema": {"type": "integer", "minimum": 1}});
-            response.insert("headers".into(), json!({"Retry-After": seconds}));
+            response["headers"] = json!({"Retry-After": seconds});
         }
-        responses.insert(status.to_string(), response);
+        out["responses"][status.to_string()] = response;
     }
-    out.insert("responses".into(), responses.into());
-    out.into()
+    out
 }
 
-fn reference(schema: &str) -> Value {
-    json!({"$ref": format!("#/components/schemas/{schema}")})
-}
+/// The schema of server-sent events.
+const EVENT: SchemaFn = schema::<Event>;
 
 /// Description of an error status.
 fn status_description(status: u16) -> &'static str {
@@ -124,19 +168,6 @@ fn status_description(status: u16) -> &'static str {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
-
-    #[test]
-    fn described_paths_match_the_routes() {
-        let described: BTreeSet<String> = operations::operations()
-            .into_iter()
-            .map(|operation| operation.path.to_owned())
-            .collect();
-        let routed: BTreeSet<String> = crate::routes::routes()
-            .into_iter()
-            .map(|(path, _)| path.replace("{*", "{"))
-            .collect();
-        assert_eq!(described, routed);
-    }
 
     #[test]
     fn references_match_the_defined_schemas() {

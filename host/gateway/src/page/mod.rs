@@ -24,10 +24,11 @@ use clawhost_journal::now_ms;
 use serde_json::Value;
 
 use self::html::{Elapsed, HtmlText};
-use crate::auth::{Caller, Scope};
+use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::events::snapshot::{OperatorView, Snapshot};
-use crate::gateway::Shared;
+use crate::keys::Scope;
+use crate::shared::Shared;
 use crate::versions;
 
 const STYLE: &str = include_str!("style.css");

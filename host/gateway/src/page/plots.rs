@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::chart::{Plot, Series, Shape, running_mean};
-use crate::events::StepRow;
 use crate::events::snapshot::Snapshot;
+use clawhost_inspect::StepRow;
 
 const NO_VERDICTS: &str = "No verdicts yet.";
 const NO_STEPS: &str = "No training steps yet.";

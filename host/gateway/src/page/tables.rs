@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use clawhost_journal::now_ms;
 
 use super::html::{Elapsed, HtmlText, format_number};
-use crate::events::{StepRow, TurnRow};
+use clawhost_inspect::{StepRow, TurnRow};
 
 /// Steps in the table; the plots show more.
 const STEPS: usize = 20;

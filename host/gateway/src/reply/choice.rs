@@ -1,72 +1,24 @@
 //! One choice of a reply, from its first token to its record.
 //!
 //! Every choice closes its turn in the journal exactly once: when the reply is complete, when generation fails, or in
-//! `Drop` when the client is gone. `Drop` cancels the generation and records the partial reply as aborted.
+//! `Drop` when the client is gone. `Drop` cancels the generation and records the partial reply as aborted. The journal is
+//! written off the async threads; shutdown waits for it.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Instant;
 
-use clawhost_journal::{Finish, TurnId};
-use clawhost_policy::{
-    Event, FinishReason, Generation, ParsedReply, ReplyDelta, ReplyParser, SampledToken,
-    ToolSchemas,
+use clawhost_chat::{
+    AssistantMessage, Content, ParsedReply, ReplyDelta, ReplyParser, ToolCall, ToolSchemas,
 };
-use clawhost_sessions::MALFORMED_CALLS;
-use serde_json::{Value, json};
+use clawhost_engine::{Event, FinishReason, Generation, SampledToken};
+use clawhost_journal::{Finish, TurnId};
+use futures_util::future::OptionFuture;
 
-use super::InferenceRequest;
+use super::abort_reason::AbortReason;
 use super::prompt::Prompt;
-use crate::connection::Peer;
+use super::{Delta, InferenceRequest};
 use crate::error::ApiError;
-use crate::gateway::Shared;
-use crate::journal_error;
-
-/// Why the choices of a reply are aborted; shared by all its choices.
-pub(super) struct AbortReason {
-    reason: OnceLock<&'static str>,
-    peer: Peer,
-}
-
-impl AbortReason {
-    /// For a reply to `peer`.
-    pub(super) fn new(peer: Peer) -> Self {
-        Self {
-            reason: OnceLock::new(),
-            peer,
-        }
-    }
-
-    /// Sets the reason, if none is set yet.
-    pub(super) fn set(&self, reason: &'static str) {
-        // The first reason is the cause; later ones follow from it.
-        let _ = self.reason.set(reason);
-    }
-
-    fn get(&self, shared: &Shared) -> &'static str {
-        match self.reason.get() {
-            Some(reason) => reason,
-            None if self.peer.has_stalled() => "client stopped reading",
-            None if shared.stopping() => "server stopped",
-            None => "client disconnected",
-        }
-    }
-}
-
-/// An increment of the assistant's message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Delta {
-    Content(String),
-    Reasoning(String),
-    Call {
-        index: usize,
-        id: String,
-        name: String,
-    },
-    Arguments {
-        index: usize,
-        json: String,
-    },
-}
+use crate::shared::Shared;
 
 /// The result of polling a choice.
 #[derive(Debug)]
@@ -75,15 +27,6 @@ pub(super) enum Progress {
     Deltas(Vec<Delta>),
     /// The reply is complete and recorded; these are its last increments.
     Finished(Vec<Delta>),
-}
-
-/// Why a choice ends before its reply is complete.
-#[derive(Debug, Clone, Copy)]
-enum Termination {
-    /// The client is gone or the server stops.
-    Aborted,
-    /// The engine failed.
-    Failed,
 }
 
 /// One choice being generated.
@@ -100,7 +43,7 @@ pub(crate) struct Choice {
     call_id_prefix: &'static str,
     parallel_calls: bool,
     /// The message that the reply continues, if any.
-    continued_message: Option<Value>,
+    continued_message: Option<AssistantMessage>,
     token_ids: Vec<u32>,
     logprobs: Vec<f32>,
     full_logprobs: Vec<f32>,
@@ -127,7 +70,7 @@ pub(super) struct ChoiceFactory<'a> {
     pub(super) call_id_prefix: &'static str,
     pub(super) prompt: &'a Prompt,
     /// The message that the reply continues, if any.
-    pub(super) continued_message: Option<&'a Value>,
+    pub(super) continued_message: Option<&'a AssistantMessage>,
     /// Parameter schemas of the offered tools.
     pub(super) tool_schemas: Arc<ToolSchemas>,
     pub(super) abort_reason: &'a Arc<AbortReason>,
@@ -182,7 +125,7 @@ impl Choice {
                 Some(Event::Token(token)) => {
                     let deltas = self.push_token(token);
                     if !self.parallel_calls && self.parser.has_calls() {
-                        return self.complete(FinishReason::Stop, deltas);
+                        return self.complete(FinishReason::Stop, deltas).await;
                     }
                     if !deltas.is_empty() {
                         return Ok(Progress::Deltas(deltas));
@@ -199,22 +142,20 @@ impl Choice {
                     let mut parsed_deltas = self.parser.push(&finished.text);
                     parsed_deltas.extend(self.parser.finish());
                     let deltas = self.apply_deltas(parsed_deltas);
-                    return self.complete(finished.reason, deltas);
+                    return self.complete(finished.reason, deltas).await;
                 }
-                Some(Event::Failed(reason)) => return Err(self.fail(&reason)),
-                None => return Err(self.fail("the engine stopped before the reply was complete")),
+                Some(Event::Failed(reason)) => return Err(self.fail(reason).await),
+                None => {
+                    let reason = "the engine stopped before the reply was complete";
+                    return Err(self.fail(reason.to_owned()).await);
+                }
             }
         }
     }
 
     /// Resolves when the engine has finished this choice, whether or not it is read.
-    pub(super) fn generation_finished(&self) -> impl Future<Output = ()> + Send + use<> {
-        let finished = self.generation.as_ref().map(Generation::wait_until_ended);
-        async move {
-            if let Some(finished) = finished {
-                finished.await;
-            }
-        }
+    pub(super) fn generation_finished(&self) -> impl Future<Output: Send> + Send + use<> {
+        OptionFuture::from(self.generation.as_ref().map(Generation::wait_until_ended))
     }
 
     /// Takes the tokens sampled since the last call; empty if the client did not request tokens.
@@ -245,67 +186,51 @@ impl Choice {
         self.stop_string.as_deref()
     }
 
-    /// For each malformed or incomplete tool call of the reply, the reason, in order; `None` if there are none.
-    pub(crate) fn malformed_calls(&self) -> Option<Value> {
-        let reasons = &self.parsed.malformed;
-        (!reasons.is_empty()).then(|| reasons.as_slice().into())
+    /// For each malformed or incomplete tool call of the reply, the reason, in order.
+    pub(crate) fn malformed_calls(&self) -> &[String] {
+        &self.parsed.malformed
     }
 
-    /// The assistant's message so far, in OpenAI's format. It includes `malformed_tool_calls` even if the dialect of the
-    /// response has no such field, so that the record does not depend on the dialect.
-    pub(crate) fn message(&self) -> Value {
-        let mut message = serde_json::Map::new();
-        message.insert("role".into(), "assistant".into());
-        let content = &self.parsed.content;
-        let calls = &self.parsed.tool_calls;
-        message.insert(
-            "content".into(),
-            if content.is_empty() && !calls.is_empty() {
-                Value::Null
-            } else {
-                content.as_str().into()
-            },
-        );
-        if let Some(reasoning) = &self.parsed.reasoning {
-            message.insert("reasoning_content".into(), reasoning.as_str().into());
+    /// The message so far. It includes `malformed_tool_calls` even if the dialect of the response has no such field, so
+    /// that the record does not depend on the dialect.
+    pub(crate) fn message(&self) -> AssistantMessage {
+        let ParsedReply {
+            content,
+            reasoning,
+            tool_calls,
+            malformed,
+            ..
+        } = &self.parsed;
+        let calls = tool_calls.iter().zip(&self.call_ids);
+        AssistantMessage {
+            content: (!content.is_empty() || tool_calls.is_empty()).then(|| Content::text(content)),
+            reasoning_content: reasoning.clone(),
+            tool_calls: calls
+                .map(|(call, id)| ToolCall::new(id, &call.name, &call.arguments))
+                .collect(),
+            malformed_tool_calls: malformed.clone(),
+            name: None,
         }
-        if !calls.is_empty() {
-            let calls: Vec<Value> = calls
-                .iter()
-                .zip(&self.call_ids)
-                .map(|(call, id)| {
-                    json!({
-                        "id": id,
-                        "type": "function",
-                        "function": {"name": call.name, "arguments": call.arguments},
-                    })
-                })
-                .collect();
-            message.insert("tool_calls".into(), calls.into());
-        }
-        if let Some(reasons) = self.malformed_calls() {
-            message.insert(MALFORMED_CALLS.into(), reasons);
-        }
-        message.into()
     }
 
     /// The message to record: including the message that the reply continues, because the client sends back both as one.
-    fn recorded_message(&self) -> Value {
+    fn recorded_message(&self) -> AssistantMessage {
         let mut message = self.message();
-        let (Some(continued_message), Some(fields)) =
-            (&self.continued_message, message.as_object_mut())
-        else {
+        let Some(continued) = &self.continued_message else {
             return message;
         };
-        for name in ["content", "reasoning_content"] {
-            let text = |message: Option<&Value>| {
-                let text = message.and_then(Value::as_str);
-                text.unwrap_or_default().to_owned()
-            };
-            let whole = text(continued_message.get(name)) + &text(fields.get(name));
-            if !whole.is_empty() {
-                fields.insert(name.into(), whole.into());
-            }
+        let content = continued.text() + &message.text();
+        if !content.is_empty() {
+            message.content = Some(Content::text(content));
+        }
+        let reasoning = [&continued.reasoning_content, &message.reasoning_content];
+        let reasoning: String = reasoning
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
+            .collect();
+        if !reasoning.is_empty() {
+            message.reasoning_content = Some(reasoning);
         }
         message
     }
@@ -317,7 +242,7 @@ impl Choice {
                 .observe_time_to_first_token(self.arrived.elapsed());
         }
         if token.forced {
-            self.forced.extend(u32::try_from(self.token_ids.len()).ok());
+            self.forced.push(self.token_ids.len() as u32);
         }
         self.token_ids.push(token.id);
         self.logprobs.push(token.logprob);
@@ -370,53 +295,69 @@ impl Choice {
     }
 
     /// Records the reply. A reply that cannot be recorded is not reported as complete.
-    fn complete(&mut self, reason: FinishReason, deltas: Vec<Delta>) -> Result<Progress, ApiError> {
+    async fn complete(
+        &mut self,
+        reason: FinishReason,
+        deltas: Vec<Delta>,
+    ) -> Result<Progress, ApiError> {
         self.generation = None;
         let finish = match reason {
             FinishReason::Length => Finish::Length,
             FinishReason::Stop if self.parsed.has_complete_calls() => Finish::ToolCalls,
             FinishReason::Stop => Finish::Stop,
         };
-        let reply = self.session_reply(finish);
+        let (turn, reply) = (self.turn, self.session_reply(finish));
+        self.count_tokens();
+        // The turn is closed even if this choice is dropped while the journal is written.
         self.turn_closed = true;
-        if let Err(error) = self.shared.sessions.complete(self.turn, reply) {
+        let recorded = self
+            .shared
+            .close_turn(move |shared| Ok(shared.sessions.complete(turn, reply)?));
+        if let Err(error) = recorded.await {
             self.shared.metrics.count_finished_request("unrecorded");
-            return Err(journal_error::from_sessions(&error));
+            return Err(error);
         }
         self.finish = Some(finish);
         self.shared
             .metrics
             .count_finished_request(finish_reason_name(finish));
-        self.shared
-            .metrics
-            .add_generation_tokens(self.token_ids.len());
         Ok(Progress::Finished(deltas))
     }
 
-    fn fail(&mut self, reason: &str) -> ApiError {
-        self.terminate(reason, Termination::Failed);
+    async fn fail(&mut self, reason: String) -> ApiError {
         tracing::error!(turn = %self.turn, reason, "generation failed");
-        ApiError::internal("generation_failed", format!("generation failed: {reason}"))
+        let error = ApiError::internal("generation_failed", format!("generation failed: {reason}"));
+        let (turn, partial) = (self.turn, self.end_incomplete("error"));
+        let recorded = self.shared.close_turn(move |shared| {
+            // The sessions crate retries until the turn is recorded.
+            let _ = shared.sessions.fail(turn, &reason, partial);
+            Ok(())
+        });
+        drop(recorded.await);
+        error
     }
 
-    /// Closes the turn with the partial reply.
-    fn terminate(&mut self, reason: &str, kind: Termination) {
+    /// Ends the generation; returns the partial reply, which the caller must record.
+    fn end_incomplete(&mut self, finish_reason: &'static str) -> Option<clawhost_sessions::Reply> {
         self.turn_closed = true;
         self.generation = None;
-        let parsed_deltas = self.parser.finish();
-        self.apply_deltas(parsed_deltas);
-        let partial = (!self.token_ids.is_empty()).then(|| self.session_reply(Finish::Aborted));
-        let sessions = &self.shared.sessions;
-        let (result, finished_reason) = match kind {
-            Termination::Aborted => (sessions.abort(self.turn, reason, partial), "abort"),
-            Termination::Failed => (sessions.fail(self.turn, reason, partial), "error"),
-        };
-        // The sessions crate retries until the turn is recorded.
-        drop(result);
-        self.shared.metrics.count_finished_request(finished_reason);
-        self.shared
-            .metrics
-            .add_generation_tokens(self.token_ids.len());
+        // The parser may be what panicked; a second panic would end the process.
+        if !std::thread::panicking() {
+            let parsed_deltas = self.parser.finish();
+            self.apply_deltas(parsed_deltas);
+        }
+        self.shared.metrics.count_finished_request(finish_reason);
+        self.count_tokens();
+        (!self.token_ids.is_empty()).then(|| self.session_reply(Finish::Aborted))
+    }
+
+    /// Counts the tokens of this choice. The prompt is computed once for all choices of a reply.
+    fn count_tokens(&self) {
+        let metrics = &self.shared.metrics;
+        metrics.add_generation_tokens(self.token_ids.len());
+        if self.index == 0 && !self.token_ids.is_empty() {
+            metrics.add_prompt_tokens(self.prompt_tokens, self.cached_tokens);
+        }
     }
 
     fn session_reply(&self, finish: Finish) -> clawhost_sessions::Reply {
@@ -437,7 +378,11 @@ impl Drop for Choice {
             return;
         }
         let reason = self.abort_reason.get(&self.shared);
-        self.terminate(reason, Termination::Aborted);
+        let (turn, partial) = (self.turn, self.end_incomplete("abort"));
+        self.shared.close_in_background(move |shared| {
+            // The sessions crate retries until the turn is recorded.
+            let _ = shared.sessions.abort(turn, reason, partial);
+        });
     }
 }
 

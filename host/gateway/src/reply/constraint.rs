@@ -1,9 +1,9 @@
 //! Builds the structured output constraint of a request from its response format and tool choice.
 
-use clawhost_policy::{
+use clawhost_chat::Tool;
+use clawhost_engine::{
     CallableTool, Constraint, ConstraintError, ToolCallConstraint, check_schema,
 };
-use serde_json::Value;
 
 use super::{InferenceRequest, TextFormat, ToolChoice};
 use crate::error::ApiError;
@@ -59,19 +59,17 @@ pub(super) fn from_request(
 /// The tools (or only the tool `named`) with their parameter schemas. A schema that cannot be enforced is an error if calls
 /// are `forced`; otherwise any JSON object is accepted as arguments.
 fn callable_tools(
-    definitions: &[Value],
+    tools: &[Tool],
     named: Option<&String>,
     forced: bool,
 ) -> Result<Vec<CallableTool>, ApiError> {
-    let mut callable = Vec::with_capacity(definitions.len());
-    for (index, definition) in definitions.iter().enumerate() {
-        let function = definition.get("function");
-        let name = function.and_then(|f| f.get("name")).and_then(Value::as_str);
-        let name = name.unwrap_or_default().to_owned();
-        if named.is_some_and(|named| *named != name) {
+    let mut callable = Vec::with_capacity(tools.len());
+    for (index, Tool { function, .. }) in tools.iter().enumerate() {
+        let name = &function.name;
+        if named.is_some_and(|named| named != name) {
             continue;
         }
-        let mut parameters = function.and_then(|f| f.get("parameters")).cloned();
+        let mut parameters = function.parameters.clone();
         if let Some(Err(error)) = parameters.as_ref().map(check_schema) {
             if forced {
                 return Err(ApiError::invalid(
@@ -81,7 +79,10 @@ fn callable_tools(
             }
             parameters = None;
         }
-        callable.push(CallableTool { name, parameters });
+        callable.push(CallableTool {
+            name: name.clone(),
+            parameters,
+        });
     }
     Ok(callable)
 }

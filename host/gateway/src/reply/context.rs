@@ -3,10 +3,22 @@
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
+use super::abort_reason::AbortReason;
 use super::{Choice, InferenceRequest};
-use crate::gateway::Shared;
+use crate::admission::Slot;
+use crate::shared::Shared;
+
+/// A reply in progress.
+pub(super) struct Reply {
+    pub(super) context: ReplyContext,
+    pub(super) choices: Vec<Choice>,
+    pub(super) abort_reason: Arc<AbortReason>,
+    /// Held until the reply is generated, so that a stream counts toward the concurrency limit.
+    pub(super) slot: Slot,
+}
 
 /// The data of a reply that is known before its first token.
 pub(crate) struct ReplyContext {
@@ -35,10 +47,11 @@ impl ReplyContext {
             ("x-clawhost-adapter", &self.adapter),
         ]
         .into_iter()
-        .filter_map(|(name, text)| {
+        .map(|(name, text)| {
             // A session id may be any UTF-8 without control characters; a header carries its bytes.
-            let value = HeaderValue::from_bytes(text.as_bytes()).ok()?;
-            Some((HeaderName::from_static(name), value))
+            let value = HeaderValue::from_bytes(text.as_bytes());
+            let value = value.expect("the text has no control characters");
+            (HeaderName::from_static(name), value)
         })
         .collect()
     }
@@ -64,13 +77,41 @@ impl Usage {
     }
 
     /// The `usage` object of chat completions and text completions.
-    pub(crate) fn to_json(&self) -> Value {
-        json!({
-            "prompt_tokens": self.prompt,
-            "completion_tokens": self.completion,
-            "total_tokens": self.prompt + self.completion,
-            "prompt_tokens_details": {"cached_tokens": self.cached},
-            "completion_tokens_details": {"reasoning_tokens": self.reasoning},
-        })
+    pub(crate) fn to_completion_usage(&self) -> CompletionUsage {
+        CompletionUsage {
+            prompt_tokens: self.prompt,
+            completion_tokens: self.completion,
+            total_tokens: self.prompt + self.completion,
+            prompt_tokens_details: PromptTokensDetails {
+                cached_tokens: self.cached,
+            },
+            completion_tokens_details: CompletionTokensDetails {
+                reasoning_tokens: self.reasoning,
+            },
+        }
     }
+}
+
+/// Token counts of a chat completion or text completion.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct CompletionUsage {
+    prompt_tokens: usize,
+    /// Of all choices.
+    completion_tokens: usize,
+    total_tokens: usize,
+    prompt_tokens_details: PromptTokensDetails,
+    completion_tokens_details: CompletionTokensDetails,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+struct PromptTokensDetails {
+    /// Tokens found in the prefix cache.
+    cached_tokens: usize,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+struct CompletionTokensDetails {
+    reasoning_tokens: usize,
 }

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use axum::extract::Request;
+use clawhost_engine::Engine;
 use clawhost_journal::now_ms;
-use clawhost_policy::Engine;
 
 use super::prompt::Prompt;
 use super::{InferenceRequest, RawRequest};
-use crate::auth::{Caller, Scope};
-use crate::body;
+use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::gateway::Shared;
+use crate::keys::Scope;
+use crate::shared::Shared;
 
 /// The prompt tokens of a request, rendered with the current time.
 pub(crate) fn prompt_ids(
@@ -19,6 +19,27 @@ pub(crate) fn prompt_ids(
     request: &mut InferenceRequest,
 ) -> Result<Vec<u32>, ApiError> {
     Ok(Prompt::render(engine, request, now_ms())?.ids)
+}
+
+/// Reads the body of a request of the scope `chat`, and runs `work` with it off the async threads.
+pub(crate) async fn run_with_body<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    caller: Caller,
+    request: Request,
+    work: impl FnOnce(&RawRequest<'_>) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let headers = request.headers().clone();
+    let body = shared.read_json(&caller, Scope::Chat, request, usize::MAX);
+    let body = body.await?;
+    let work = move |shared: &Shared| {
+        work(&RawRequest {
+            shared,
+            caller: &caller,
+            headers: &headers,
+            body: &body,
+        })
+    };
+    shared.run_blocking(work).await
 }
 
 /// Counts the prompt tokens of a request that `parse` parses. Errors about the whole prompt name `prompt_field`.
@@ -29,28 +50,11 @@ pub(crate) async fn count_prompt_tokens(
     parse: fn(&RawRequest<'_>) -> Result<InferenceRequest, ApiError>,
     prompt_field: &'static str,
 ) -> Result<usize, ApiError> {
-    if let Err(error) = caller.require(Scope::Chat) {
-        body::discard(request).await;
-        return Err(error);
-    }
-    let headers = request.headers().clone();
-    let options = &shared.options;
-    let body = body::read_json(request, options.max_body, options.read_timeout).await?;
-    shared
-        .run_blocking(move |shared| {
-            let mut request = parse(&RawRequest {
-                shared,
-                caller: &caller,
-                headers: &headers,
-                body: &body,
-            })?;
-            let (engine, options) = (&shared.engine, &shared.options);
-            shared
-                .versions
-                .resolve(engine, options, request.model.as_deref(), caller.adapter)?;
-            let ids =
-                prompt_ids(engine, &mut request).map_err(|error| error.param(prompt_field))?;
-            Ok(ids.len())
-        })
-        .await
+    let count = move |raw: &RawRequest<'_>| {
+        let mut request = parse(raw)?;
+        raw.resolve_model(request.model.as_deref())?;
+        let ids = prompt_ids(&raw.shared.engine, &mut request);
+        Ok(ids.map_err(|error| error.param(prompt_field))?.len())
+    };
+    run_with_body(&shared, caller, request, count).await
 }

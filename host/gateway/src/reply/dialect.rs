@@ -7,12 +7,13 @@ use std::collections::VecDeque;
 
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive};
+use clawhost_engine::LoadedVersion;
 use serde_json::Value;
 
 use super::{Choice, Delta, InferenceRequest, ReplyContext, Usage};
 use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::gateway::Shared;
+use crate::shared::Shared;
 
 /// A request that is not parsed yet.
 pub(crate) struct RawRequest<'a> {
@@ -20,6 +21,22 @@ pub(crate) struct RawRequest<'a> {
     pub(crate) caller: &'a Caller,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: &'a Value,
+}
+
+impl RawRequest<'_> {
+    /// The version that the caller gets under a model name, and the name for the response.
+    pub(crate) fn resolve_model(
+        &self,
+        name: Option<&str>,
+    ) -> Result<(LoadedVersion, String), ApiError> {
+        let Shared {
+            versions,
+            engine,
+            options,
+            ..
+        } = self.shared;
+        versions.resolve(engine, options, name, self.caller.adapter)
+    }
 }
 
 /// An API dialect.
@@ -103,7 +120,7 @@ impl EventQueue {
         self.0.push_back(Event::default().event(name).data(data));
     }
 
-    pub(super) fn pop(&mut self) -> Option<Event> {
+    pub(crate) fn pop(&mut self) -> Option<Event> {
         self.0.pop_front()
     }
 }

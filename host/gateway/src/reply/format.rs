@@ -1,10 +1,40 @@
 //! The response format of a request (`response_format`, `text.format`, `output_config.format`).
 
-use clawhost_policy::check_schema;
+use clawhost_engine::check_schema;
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::error::ApiError;
-use crate::fields::{Fields, wrong_type};
+use crate::parse::{AnySchema, join, required};
+
+/// The object with the response format.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "ResponseFormat")]
+pub(crate) struct FormatFields {
+    #[serde(rename = "type")]
+    kind: FormatKind,
+    /// The JSON schema, in responses and messages.
+    schema: Option<AnySchema>,
+    /// The JSON schema, in chat completions.
+    json_schema: Option<SchemaHolder>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+enum FormatKind {
+    Text,
+    JsonObject,
+    JsonSchema,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct SchemaHolder {
+    #[schemars(required)]
+    schema: Option<AnySchema>,
+}
 
 /// The format of the text of a reply.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -19,56 +49,32 @@ pub(crate) enum TextFormat {
 }
 
 impl TextFormat {
-    /// Parses the object at `path`: `{"type": "text" | "json_object" | "json_schema", …}`. `schema` is a field of the object
-    /// itself, or of the object in its field `schema_field`.
-    pub(crate) fn parse(
-        value: Option<&Value>,
+    /// The format of the object at `path`. The schema is in a field of the object itself, or of the object in its field
+    /// `holder`.
+    pub(crate) fn new(
+        format: Option<FormatFields>,
         path: &str,
-        schema_field: Option<&str>,
+        holder: Option<&str>,
     ) -> Result<Self, ApiError> {
-        let Some(value) = value else {
+        let Some(format) = format else {
             return Ok(Self::Text);
         };
-        let fields = Fields::new(value, path)?;
-        Ok(match fields.required_text("type")? {
-            "text" => Self::Text,
-            "json_object" => Self::JsonObject,
-            "json_schema" => Self::JsonSchema(parse_schema(fields, schema_field)?),
-            other => {
-                let shown: String = other.chars().take(40).collect();
-                return Err(ApiError::invalid(
-                    fields.path_of("type"),
-                    format!(
-                        "`{}` is `{shown}`; it must be `text`, `json_object` or `json_schema`",
-                        fields.path_of("type")
+        Ok(match format.kind {
+            FormatKind::Text => Self::Text,
+            FormatKind::JsonObject => Self::JsonObject,
+            FormatKind::JsonSchema => {
+                let (schema, path) = match holder {
+                    None => (format.schema, path.to_owned()),
+                    Some(name) => (
+                        required(format.json_schema, path, name)?.schema,
+                        join(path, name),
                     ),
-                ));
+                };
+                let AnySchema(schema) = required(schema, &path, "schema")?;
+                check_enforceable(&schema, &join(&path, "schema"))?;
+                Self::JsonSchema(schema)
             }
         })
-    }
-}
-
-fn parse_schema(fields: Fields<'_, '_>, schema_field: Option<&str>) -> Result<Value, ApiError> {
-    let path;
-    let holder = match schema_field {
-        None => fields,
-        Some(name) => {
-            path = fields.path_of(name);
-            let holder = fields.value(name).ok_or_else(|| fields.missing(name))?;
-            Fields::new(holder, &path)?
-        }
-    };
-    match holder.value("schema") {
-        None => Err(holder.missing("schema")),
-        Some(schema @ (Value::Object(_) | Value::Bool(_))) => {
-            check_enforceable(schema, &holder.path_of("schema"))?;
-            Ok(schema.clone())
-        }
-        Some(other) => Err(wrong_type(
-            &holder.path_of("schema"),
-            "a JSON schema",
-            other,
-        )),
     }
 }
 

@@ -1,23 +1,17 @@
 //! Non-streaming responses: the reply in one JSON body.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use super::choice::Progress;
-use super::{Choice, Dialect, FinishedChoice, Reply, Usage};
+use super::context::Reply;
+use super::{Choice, Dialect, FinishedChoice, Usage};
 use crate::error::ApiError;
-use crate::gateway::Shared;
 
 /// Waits for all choices and returns them in one body.
-pub(super) async fn respond<D: Dialect>(
-    shared: &Arc<Shared>,
-    reply: Reply,
-    dialect: D,
-) -> Result<Response, ApiError> {
+pub(super) async fn respond<D: Dialect>(reply: Reply, dialect: D) -> Result<Response, ApiError> {
     let Reply {
         context,
         choices,
@@ -35,7 +29,6 @@ pub(super) async fn respond<D: Dialect>(
         choices.push(finished);
     }
     choices.sort_by_key(|finished| finished.choice.index);
-    shared.metrics.add_prompt_tokens(usage.prompt, usage.cached);
     let body = dialect.response_body(&context, choices, &usage);
     drop(slot);
     Ok((context.headers(), Json(body)).into_response())

@@ -9,24 +9,25 @@
 //! | module | contents |
 //! |---|---|
 //! | `dialect` | the trait that each API dialect implements |
-//! | `request`, `sampling`, `format`, `tools`, `session`, `variables` | the validated request, independent of the dialect |
+//! | `request`, `format`, `tools`, `session`, `variables` | the validated request, independent of the dialect |
 //! | `unsupported` | fields that would change the reply and are rejected |
 //! | `start`, `prompt`, `truncation`, `constraint` | render, truncate, constrain, submit to the engine, record |
-//! | `choice` | one choice from its first token to its record |
-//! | `context` | ids, headers and token counts of a reply |
+//! | `choice`, `delta`, `abort_reason` | one choice from its first token to its record |
+//! | `context` | a reply in progress: its ids, headers and token counts |
 //! | `count` | counts prompt tokens without generating |
 //! | `stream`, `full` | streaming and non-streaming responses |
 
+mod abort_reason;
 mod choice;
 mod constraint;
 mod context;
 mod count;
+mod delta;
 mod dialect;
 mod format;
 mod full;
 mod prompt;
 mod request;
-mod sampling;
 mod session;
 mod start;
 mod stream;
@@ -43,37 +44,31 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 
 use crate::admission::Slot;
-use crate::auth::{Caller, Scope};
-use crate::body;
+use crate::auth::Caller;
 use crate::connection::Peer;
 use crate::error::ApiError;
-use crate::gateway::Shared;
+use crate::keys::Scope;
+use crate::shared::Shared;
 
-use choice::AbortReason;
 use start::RequestContext;
 
-pub(crate) use choice::{Choice, Delta};
-pub(crate) use context::{ReplyContext, Usage};
-pub(crate) use count::{count_prompt_tokens, prompt_ids};
+pub(crate) use choice::Choice;
+pub(crate) use context::{CompletionUsage, ReplyContext, Usage};
+pub(crate) use count::{count_prompt_tokens, prompt_ids, run_with_body};
+pub(crate) use delta::Delta;
 pub(crate) use dialect::{Dialect, EventQueue, FinishedChoice, RawRequest, StreamWriter};
-pub(crate) use format::{TextFormat, check_enforceable};
+pub(crate) use format::{FormatFields, TextFormat, check_enforceable};
 pub(crate) use request::{InferenceRequest, PromptEnd};
-pub(crate) use sampling::parse_temperature_and_top_p;
-pub(crate) use session::SessionFields;
+pub(crate) use session::{SessionBody, SessionFields};
 pub(crate) use start::{engine_error, shutting_down};
-pub(crate) use tools::{Tool, ToolChoice, ToolList, Tools, reject_deferred};
-pub(crate) use truncation::{TokenTruncation, Truncation};
+pub(crate) use stream::sse_response;
+pub(crate) use tools::{
+    AllowedMode, AllowedTool, AllowedTools, FunctionFields, ModeOr, NamedFunction, ToolChoice,
+    ToolList, Tools, reject_deferred,
+};
+pub(crate) use truncation::{TokenTruncation, Truncation, TruncationFields};
 pub(crate) use unsupported::{Endpoint, reject_unsupported};
-pub(crate) use variables::parse_template_variables;
-
-/// A reply in progress.
-struct Reply {
-    context: ReplyContext,
-    choices: Vec<Choice>,
-    abort_reason: Arc<AbortReason>,
-    /// Held until the reply is generated, so that a stream counts toward the concurrency limit.
-    slot: Slot,
-}
+pub(crate) use variables::{TemplateFields, parse_template_variables};
 
 /// Handles a request of the dialect `D`, streaming or not.
 pub(crate) async fn create_reply<D: Dialect>(
@@ -82,15 +77,12 @@ pub(crate) async fn create_reply<D: Dialect>(
     Extension(slot): Extension<Slot>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    if let Err(error) = caller.require(Scope::Chat) {
-        body::discard(request).await;
-        return Err(error);
-    }
     let arrived = Instant::now();
     let headers = request.headers().clone();
     let peer = request.extensions().get::<Peer>().cloned();
-    let options = &shared.options;
-    let body = body::read_json(request, options.max_body, options.read_timeout).await?;
+    let body = shared
+        .read_json(&caller, Scope::Chat, request, usize::MAX)
+        .await?;
     let request_context = RequestContext {
         shared: shared.clone(),
         body,
@@ -104,6 +96,6 @@ pub(crate) async fn create_reply<D: Dialect>(
     if dialect.is_streaming() {
         Ok(stream::respond(&shared, reply, dialect))
     } else {
-        full::respond(&shared, reply, dialect).await
+        full::respond(reply, dialect).await
     }
 }

@@ -1,7 +1,7 @@
 //! Renders the chat template and tokenizes the prompt.
 
-use clawhost_policy::{ChatInput, Engine, ReplyParserOptions, TemplateError};
-use serde_json::Value;
+use clawhost_chat::{ChatInput, Content, Message, ReplyParserOptions, TemplateError};
+use clawhost_engine::Engine;
 
 use super::truncation::{self, Truncation};
 use super::{InferenceRequest, PromptEnd, ToolChoice};
@@ -36,7 +36,7 @@ impl Prompt {
                 if prompt.ids.len() <= limit {
                     return Ok(prompt);
                 }
-                let render = |messages: &[Value]| {
+                let render = |messages: &[Message]| {
                     Self::render_messages(engine, request, messages, received_ms)
                 };
                 let fits = |prompt: &Self| prompt.ids.len() <= limit;
@@ -54,7 +54,7 @@ impl Prompt {
     fn render_messages(
         engine: &Engine,
         request: &InferenceRequest,
-        messages: &[Value],
+        messages: &[Message],
         received_ms: i64,
     ) -> Result<Self, ApiError> {
         let input = ChatInput {
@@ -118,9 +118,9 @@ fn parser_options(engine: &Engine, request: &InferenceRequest, text: &str) -> Re
 }
 
 /// Whether an assistant message ends inside a reasoning block.
-fn ends_in_reasoning(message: &Value) -> bool {
-    let content = message.get("content").and_then(Value::as_str);
-    let after_tag = content.and_then(|text| text.rsplit_once("<think>"));
+fn ends_in_reasoning(message: &Message) -> bool {
+    let content = message.content().map(Content::to_text).unwrap_or_default();
+    let after_tag = content.rsplit_once("<think>");
     after_tag.is_some_and(|(_, after_tag)| !after_tag.contains("</think>"))
 }
 

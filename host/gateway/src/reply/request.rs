@@ -1,7 +1,9 @@
 //! The validated request, independent of the dialect.
 
-use clawhost_policy::SamplingParams;
-use serde_json::{Map, Value, json};
+use clawhost_chat::{AssistantMessage, Message};
+use clawhost_engine::SamplingParams;
+use clawhost_journal::SamplingRecord;
+use serde_json::{Map, Value};
 
 use super::truncation::Truncation;
 use super::{SessionFields, TextFormat, Tools};
@@ -24,8 +26,8 @@ pub(crate) enum PromptEnd {
 pub(crate) struct InferenceRequest {
     /// Default: the served model.
     pub(crate) model: Option<String>,
-    /// The conversation in OpenAI's format: roles system, user, assistant and tool; content as one string.
-    pub(crate) messages: Vec<Value>,
+    /// The conversation, with text content only.
+    pub(crate) messages: Vec<Message>,
     pub(crate) prompt_end: PromptEnd,
     pub(crate) truncation: Truncation,
     /// Whether the tokenizer adds the special tokens of the checkpoint. Default: no, the chat template writes them.
@@ -41,8 +43,8 @@ pub(crate) struct InferenceRequest {
     pub(crate) template: Map<String, Value>,
     pub(crate) session: SessionFields,
     pub(crate) user: Option<String>,
-    /// Settings that the dialect stores with the turn, besides the sampling parameters.
-    pub(crate) dialect_settings: Map<String, Value>,
+    /// Fields that the dialect repeats when the response is retrieved; recorded with the sampling parameters.
+    pub(crate) echoed_fields: Option<Map<String, Value>>,
 }
 
 impl InferenceRequest {
@@ -51,7 +53,7 @@ impl InferenceRequest {
     pub(super) fn take_continued_message(
         &mut self,
         messages: &str,
-    ) -> Result<Option<Value>, ApiError> {
+    ) -> Result<Option<AssistantMessage>, ApiError> {
         if self.prompt_end != PromptEnd::LastMessage {
             return Ok(None);
         }
@@ -61,16 +63,12 @@ impl InferenceRequest {
                 "a continued message cannot be combined with structured output or a forced tool call",
             );
         }
-        let last = self.messages.pop();
-        if last.as_ref().and_then(|last| last.get("role")) != Some(&json!("assistant")) {
+        let Some(Message::Assistant(last)) = self.messages.pop() else {
             return reject(
                 "only an assistant message can be continued, and the last message is not one",
             );
-        }
-        if last
-            .as_ref()
-            .is_some_and(|last| last.get("tool_calls").is_some())
-        {
+        };
+        if !last.tool_calls.is_empty() {
             return reject("a message with tool calls cannot be continued; send the tool results");
         }
         if self.messages.is_empty() {
@@ -78,17 +76,16 @@ impl InferenceRequest {
                 "the continued message must follow another message; send the user's message before it",
             );
         }
-        Ok(last)
+        Ok(Some(last))
     }
 
     /// The sampling parameters as recorded in the journal, with the seeds that were used.
-    pub(crate) fn sampling_json(&self, seeds: impl Iterator<Item = u64>) -> Value {
-        let mut settings = json!(self.sampling);
-        if let Some(settings) = settings.as_object_mut() {
-            settings.insert("n".into(), self.n.into());
-            settings.insert("seeds".into(), seeds.collect::<Vec<_>>().into());
-            settings.extend(self.dialect_settings.clone());
+    pub(crate) fn sampling_record(&self, seeds: impl Iterator<Item = u64>) -> SamplingRecord {
+        SamplingRecord {
+            params: self.sampling.clone(),
+            n: self.n,
+            seeds: seeds.collect(),
+            response: self.echoed_fields.clone(),
         }
-        settings
     }
 }

@@ -2,13 +2,29 @@
 //! content.
 
 use axum::http::HeaderMap;
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::error::ApiError;
-use crate::fields::{Fields, wrong_type};
+use crate::parse::{parse, wrong_type};
 
 /// Largest session id in bytes.
 const MAX_SESSION_ID: usize = 256;
+
+/// Fields about the session of a request, in every dialect.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct SessionBody {
+    /// Session of the request: its id, or a name chosen by the client. Default: matched by content.
+    #[schemars(length(max = MAX_SESSION_ID))]
+    session_id: Option<String>,
+    /// Whether the turn belongs to the main conversation: `main` or `side`. Default: inferred.
+    #[schemars(extend("enum" = ["main", "side", null]))]
+    turn_type: Option<String>,
+    /// Whether the session ends with this turn.
+    #[schemars(with = "Option<bool>")]
+    session_done: Option<Value>,
+}
 
 /// What the client declares about the session of a request.
 #[derive(Debug, Default)]
@@ -25,18 +41,19 @@ pub(crate) struct SessionFields {
 
 impl SessionFields {
     /// Parses headers and body fields.
-    pub(crate) fn parse(fields: Fields<'_, '_>, headers: &HeaderMap) -> Result<Self, ApiError> {
+    pub(crate) fn parse(body: &Value, headers: &HeaderMap) -> Result<Self, ApiError> {
+        let body: SessionBody = parse(body)?;
         Ok(Self {
             header: header(headers, "x-session-id")?
                 .map(|id| session_id(&id, "X-Session-Id"))
                 .transpose()?,
-            body: fields
-                .text("session_id")?
+            body: body
+                .session_id
                 .filter(|id| !id.trim().is_empty())
-                .map(|id| session_id(id, "session_id"))
+                .map(|id| session_id(&id, "session_id"))
                 .transpose()?,
-            turn_type: turn_type(fields, headers)?,
-            done: session_done(fields, headers)?,
+            turn_type: turn_type(body.turn_type, headers)?,
+            done: session_done(body.session_done, headers)?,
         })
     }
 }
@@ -52,11 +69,8 @@ fn session_id(id: &str, param: &str) -> Result<String, ApiError> {
     Ok(id.to_owned())
 }
 
-fn turn_type(fields: Fields<'_, '_>, headers: &HeaderMap) -> Result<Option<String>, ApiError> {
-    let value = match header(headers, "x-turn-type")? {
-        Some(value) => Some(value),
-        None => fields.text("turn_type")?.map(str::to_owned),
-    };
+fn turn_type(body: Option<String>, headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let value = header(headers, "x-turn-type")?.or(body);
     let Some(value) = value.map(|value| value.trim().to_ascii_lowercase()) else {
         return Ok(None);
     };
@@ -70,7 +84,7 @@ fn turn_type(fields: Fields<'_, '_>, headers: &HeaderMap) -> Result<Option<Strin
     }
 }
 
-fn session_done(fields: Fields<'_, '_>, headers: &HeaderMap) -> Result<bool, ApiError> {
+fn session_done(body: Option<Value>, headers: &HeaderMap) -> Result<bool, ApiError> {
     let truthy = |text: &str| {
         matches!(
             text.trim().to_ascii_lowercase().as_str(),
@@ -80,12 +94,13 @@ fn session_done(fields: Fields<'_, '_>, headers: &HeaderMap) -> Result<bool, Api
     if let Some(value) = header(headers, "x-session-done")? {
         return Ok(truthy(&value));
     }
-    match fields.value("session_done") {
+    // Some clients send text or numbers.
+    match body {
         None => Ok(false),
-        Some(Value::Bool(done)) => Ok(*done),
-        Some(Value::String(text)) => Ok(truthy(text)),
+        Some(Value::Bool(done)) => Ok(done),
+        Some(Value::String(text)) => Ok(truthy(&text)),
         Some(Value::Number(number)) => Ok(number.as_f64().is_some_and(|number| number != 0.0)),
-        Some(other) => Err(wrong_type("session_done", "true or false", other)),
+        Some(other) => Err(wrong_type("session_done", "true or false", &other)),
     }
 }
 

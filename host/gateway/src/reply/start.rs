@@ -4,22 +4,23 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::http::HeaderMap;
+use clawhost_chat::ToolSchemas;
+use clawhost_engine::{Engine, GenerateRequest, Generation, LoadedVersion, Priority, SubmitError};
 use clawhost_journal::now_ms;
-use clawhost_policy::{
-    Engine, GenerateRequest, Generation, LoadedVersion, Priority, SubmitError, ToolSchemas,
-};
 use clawhost_sessions::IncomingRequest;
 use serde_json::Value;
 
-use super::choice::{AbortReason, ChoiceFactory};
+use super::abort_reason::AbortReason;
+use super::choice::ChoiceFactory;
+use super::context::Reply;
 use super::prompt::Prompt;
-use super::{Dialect, InferenceRequest, RawRequest, Reply, ReplyContext, constraint};
+use super::{Dialect, InferenceRequest, RawRequest, ReplyContext, constraint};
 use crate::admission::Slot;
 use crate::auth::Caller;
 use crate::connection::Peer;
 use crate::error::ApiError;
-use crate::gateway::Shared;
-use crate::{ids, journal_error, versions};
+use crate::shared::Shared;
+use crate::{ids, versions};
 
 /// An HTTP request with its caller and connection.
 pub(super) struct RequestContext {
@@ -83,32 +84,27 @@ impl RequestContext {
         .map_err(|error| engine_error(&error, D::PROMPT_FIELD, D::FORMAT_FIELD))?;
         let id = ids::response_id(D::REPLY_ID_PREFIX);
         // From here on the turns are recorded as `generating`, and each `Choice` must close its turn.
-        let recorded = shared
-            .sessions
-            .record_request(IncomingRequest {
-                response_id: id.clone(),
-                n: request.n,
-                session_header: request.session.header.clone(),
-                session_body: request.session.body.clone(),
-                turn_type: request.session.turn_type.clone(),
-                session_done: request.session.done,
-                key: self.caller.name().map(str::to_owned),
-                user: request.user.clone(),
-                trace: ids::trace_id(&self.headers),
-                request_id: ids::client_request_id(&self.headers),
-                messages: request.messages.clone(),
-                tools: request.tools.definitions.clone(),
-                template: request.template.clone(),
-                received_ms: Some(received_ms),
-                prompt_ids: prompt.ids.clone(),
-                sampling: request.sampling_json(generations.iter().map(Generation::seed)),
-                // The temperature of the recorded logprobs; `sampling` above has the requested one.
-                temperature: request.sampling.full_temperature(),
-                model: request.model.clone().unwrap_or_else(|| model.clone()),
-                adapter_version: served.version,
-                adapter_digest: served.digest.clone(),
-            })
-            .map_err(|error| journal_error::from_sessions(&error))?;
+        let recorded = shared.sessions.record_request(IncomingRequest {
+            response_id: id.clone(),
+            n: request.n,
+            session_header: request.session.header.clone(),
+            session_body: request.session.body.clone(),
+            turn_type: request.session.turn_type.clone(),
+            session_done: request.session.done,
+            key: self.caller.name().map(str::to_owned),
+            user: request.user.clone(),
+            trace: ids::trace_id(&self.headers),
+            request_id: ids::client_request_id(&self.headers),
+            messages: request.messages.clone(),
+            tools: request.tools.definitions.clone(),
+            template: request.template.clone(),
+            received_ms: Some(received_ms),
+            prompt_ids: prompt.ids.clone(),
+            sampling: request.sampling_record(generations.iter().map(Generation::seed)),
+            model: request.model.clone().unwrap_or_else(|| model.clone()),
+            adapter_version: served.version,
+            adapter_digest: served.digest.clone(),
+        })?;
         let abort_reason = Arc::new(AbortReason::new(self.peer));
         let factory = ChoiceFactory {
             shared: &shared,
@@ -201,7 +197,7 @@ pub(crate) fn engine_error(
             ApiError::context_exceeded(*prompt, *max, None).param(prompt_field)
         }
         SubmitError::KvCacheTooSmall { prompt, max } => {
-            let hint = "The KV cache of the server holds no more tokens; the operator can raise engine.cache_megabytes.";
+            let hint = "The KV cache of the server holds no more tokens; the operator can raise engine.kv_cache_memory.";
             ApiError::context_exceeded(*prompt, *max, Some(hint)).param(prompt_field)
         }
         SubmitError::Busy { .. } => ApiError::too_many_requests("overloaded", 1, error.to_string()),

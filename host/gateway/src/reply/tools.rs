@@ -1,13 +1,16 @@
-//! Validation of tool definitions, normalized to OpenAI's format for the chat template, sessions and judges.
+//! Validation of the tools that a request offers.
 //!
 //! Only the outer structure of a schema is checked: the template prints it, and the client validates the arguments.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use serde_json::{Value, json};
+use clawhost_chat::{FunctionDefinition, Tool, ToolKind};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::error::ApiError;
-use crate::fields::{Fields, wrong_type};
+use crate::parse::{AnySchema, TextOr, join, parse_at, shown};
 
 /// OpenAI's limit of tools per request.
 const MAX_TOOLS: usize = 128;
@@ -15,8 +18,8 @@ const MAX_TOOLS: usize = 128;
 /// The tools of a request and how the model may call them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Tools {
-    /// Validated definitions in OpenAI's format, in the client's order. Empty if the client allows no call.
-    pub(crate) definitions: Vec<Value>,
+    /// Validated definitions in the client's order. Empty if the client allows no call.
+    pub(crate) definitions: Vec<Tool>,
     /// The tool choice.
     pub(crate) choice: ToolChoice,
     /// Whether one reply may have several calls.
@@ -45,112 +48,226 @@ pub(crate) enum ToolChoice {
 }
 
 impl ToolChoice {
-    /// Parses OpenAI's `allowed_tools`: `mode`, and `tools`, whose names `name` extracts.
-    pub(crate) fn parse_allowed_tools(
-        fields: Fields<'_, '_>,
-        name: fn(Fields<'_, '_>) -> Result<String, ApiError>,
+    /// OpenAI's choice: absent, a string, or an object that `parse` parses.
+    pub(crate) fn parse<T>(
+        choice: Option<TextOr<T>>,
+        parse: fn(T) -> Result<Self, ApiError>,
     ) -> Result<Self, ApiError> {
-        let required = match fields.required_text("mode")? {
-            "auto" => false,
-            "required" => true,
-            other => {
-                let (path, shown) = (fields.path_of("mode"), other.chars().take(40));
-                let shown: String = shown.collect();
-                let message = format!("`{path}` is `{shown}`; it must be `auto` or `required`");
-                return Err(ApiError::invalid(path, message));
-            }
-        };
-        let path = fields.path_of("tools");
-        let listed = fields
-            .list("tools")?
-            .ok_or_else(|| fields.missing("tools"))?;
-        if listed.is_empty() {
+        match choice {
+            None => Ok(Self::Auto),
+            Some(TextOr::Text(mode)) => Self::from_mode(&mode),
+            Some(TextOr::Other(choice)) => parse(choice),
+        }
+    }
+
+    fn from_mode(mode: &str) -> Result<Self, ApiError> {
+        match mode {
+            "auto" => Ok(Self::Auto),
+            "none" => Ok(Self::None),
+            "required" => Ok(Self::Required),
+            other => Err(ApiError::invalid(
+                "tool_choice",
+                format!(
+                    "`tool_choice` is `{}`; it must be `auto`, `none`, `required` or name a function",
+                    shown(other)
+                ),
+            )),
+        }
+    }
+
+    /// The error for an object of another type.
+    pub(crate) fn unsupported_type(kind: &str) -> ApiError {
+        ApiError::unsupported(
+            "tool_choice.type",
+            format!(
+                "a `tool_choice` of the type `{kind}` is not supported; use `function` or `allowed_tools`"
+            ),
+        )
+    }
+}
+
+/// A mode, or an object.
+#[derive(JsonSchema)]
+#[schemars(untagged, inline)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(crate) enum ModeOr<T> {
+    Mode(ToolChoiceMode),
+    Object(T),
+}
+
+/// How the model may call tools.
+#[derive(JsonSchema)]
+#[schemars(inline, rename_all = "lowercase")]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(crate) enum ToolChoiceMode {
+    Auto,
+    None,
+    Required,
+}
+
+/// OpenAI's `allowed_tools`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub(crate) struct AllowedTools {
+    pub(crate) mode: AllowedMode,
+    #[schemars(length(min = 1))]
+    pub(crate) tools: Vec<AllowedTool>,
+}
+
+/// How the model may call the allowed tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub(crate) enum AllowedMode {
+    /// The model may call one of the tools.
+    Auto,
+    /// The model must call one of the tools.
+    Required,
+}
+
+/// One of the allowed tools.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub(crate) struct AllowedTool {
+    /// Always `function`.
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    /// The function, in chat completions.
+    pub(crate) function: Option<NamedFunction>,
+    /// The name of the function, in responses.
+    pub(crate) name: Option<String>,
+}
+
+/// The name of a function.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub(crate) struct NamedFunction {
+    pub(crate) name: String,
+}
+
+impl AllowedTools {
+    /// The choice of the allowed tools at `path`; `name` returns the name of a tool.
+    pub(crate) fn into_choice(
+        self,
+        path: &str,
+        name: fn(AllowedTool, &str) -> Result<String, ApiError>,
+    ) -> Result<ToolChoice, ApiError> {
+        let path = join(path, "tools");
+        if self.tools.is_empty() {
             return Err(ApiError::invalid(
                 path,
                 "`tool_choice` allows no tool; use `none` for that",
             ));
         }
-        let names = listed.iter().enumerate().map(|(index, tool)| {
+        let names = self.tools.into_iter().enumerate().map(|(index, tool)| {
             let path = format!("{path}[{index}]");
-            let tool = Fields::new(tool, &path)?;
-            match tool.text("type")? {
-                None | Some("function") => name(tool),
+            match tool.kind.as_deref() {
+                None | Some("function") => name(tool, &path),
                 Some(_) => Err(ApiError::unsupported(
-                    tool.path_of("type"),
+                    join(&path, "type"),
                     "only tools of the type `function` are supported",
                 )),
             }
         });
-        Ok(Self::Allowed {
+        Ok(ToolChoice::Allowed {
             names: names.collect::<Result<_, _>>()?,
-            required,
+            required: self.mode == AllowedMode::Required,
         })
     }
 }
 
-/// An unvalidated tool. The name and the schema have the path that an error names.
-pub(crate) struct Tool<'a> {
-    pub(crate) name: (&'a str, String),
-    pub(crate) description: Option<&'a str>,
-    pub(crate) schema: (Option<&'a Value>, String),
+/// A function that the model may call.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub(crate) struct FunctionFields {
+    #[schemars(regex(pattern = r"^[A-Za-z0-9_.-]{1,64}$"))]
+    pub(crate) name: String,
+    /// What the function does.
+    pub(crate) description: Option<String>,
+    /// JSON schema of the arguments, which are an object.
+    #[schemars(with = "Option<Map<String, Value>>")]
+    pub(crate) parameters: Option<Value>,
+    /// Whether arguments must follow the schema exactly.
     pub(crate) strict: Option<bool>,
+}
+
+/// The outer structure of a parameter schema.
+#[derive(Debug, Deserialize)]
+struct ParameterSchema {
+    #[serde(rename = "type")]
+    kind: Option<Value>,
+    #[serde(rename = "properties")]
+    _properties: Option<HashMap<String, AnySchema>>,
+    #[serde(rename = "required")]
+    _required: Option<Vec<String>>,
 }
 
 /// Collects and validates the tools of a request.
 #[derive(Default)]
 pub(crate) struct ToolList {
     names: HashSet<String>,
-    definitions: Vec<Value>,
+    definitions: Vec<Tool>,
 }
 
 impl ToolList {
-    /// An empty list; fails if `listed` has too many tools.
-    pub(crate) fn new(listed: &[Value]) -> Result<Self, ApiError> {
-        if listed.len() > MAX_TOOLS {
-            return Err(ApiError::invalid(
-                "tools",
-                format!(
-                    "`tools` has {} entries; the limit is {MAX_TOOLS}",
-                    listed.len()
-                ),
-            ));
+    /// The list that `add` makes of the field `tools`: it gets the list, a tool and its path. Fails if the request has too
+    /// many tools.
+    pub(crate) fn collect<T>(
+        tools: Option<Vec<T>>,
+        add: fn(&mut Self, T, &str) -> Result<(), ApiError>,
+    ) -> Result<Self, ApiError> {
+        let tools = tools.unwrap_or_default();
+        if tools.len() > MAX_TOOLS {
+            let message = format!(
+                "`tools` has {} entries; the limit is {MAX_TOOLS}",
+                tools.len()
+            );
+            return Err(ApiError::invalid("tools", message));
         }
-        Ok(Self::default())
+        let mut list = Self::default();
+        for (index, tool) in tools.into_iter().enumerate() {
+            add(&mut list, tool, &format!("tools[{index}]"))?;
+        }
+        Ok(list)
     }
 
-    /// Validates a tool and adds it.
-    pub(crate) fn add(&mut self, tool: Tool<'_>) -> Result<(), ApiError> {
-        let (name, path) = tool.name;
+    /// Validates a tool and adds it. `path` is that of the object with the fields, `schema` the name of the field with
+    /// the schema of the parameters.
+    pub(crate) fn add(
+        &mut self,
+        function: FunctionFields,
+        path: &str,
+        schema: &str,
+    ) -> Result<(), ApiError> {
+        let name = function.name;
         let is_valid_name = (1..=64).contains(&name.len())
             && name
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'));
         if !is_valid_name {
             return Err(ApiError::invalid(
-                path,
+                join(path, "name"),
                 "a tool name must have 1 to 64 letters, digits, `_`, `-` or `.`",
             ));
         }
-        if !self.names.insert(name.to_owned()) {
+        if !self.names.insert(name.clone()) {
             return Err(ApiError::invalid(
-                path,
+                join(path, "name"),
                 format!("duplicate tool name `{name}`"),
             ));
         }
-        let mut function = serde_json::Map::new();
-        function.insert("name".into(), name.into());
-        if let Some(description) = tool.description {
-            function.insert("description".into(), description.into());
+        if let Some(parameters) = &function.parameters {
+            check_schema(parameters, &join(path, schema))?;
         }
-        if let (Some(schema), path) = tool.schema {
-            check_schema(schema, &path)?;
-            function.insert("parameters".into(), schema.clone());
-        }
-        if let Some(strict) = tool.strict {
-            function.insert("strict".into(), strict.into());
-        }
-        self.definitions
-            .push(json!({"type": "function", "function": function}));
+        self.definitions.push(Tool {
+            kind: ToolKind::Function,
+            function: FunctionDefinition {
+                name,
+                description: function.description,
+                parameters: function.parameters,
+                strict: function.strict,
+            },
+        });
         Ok(())
     }
 
@@ -170,10 +287,8 @@ impl ToolList {
         }
         let choice = match choice {
             ToolChoice::Allowed { names, required } => {
-                self.definitions.retain(|definition| {
-                    let name = definition.pointer("/function/name").and_then(Value::as_str);
-                    name.is_some_and(|name| names.iter().any(|allowed| allowed == name))
-                });
+                self.definitions
+                    .retain(|tool| names.contains(&tool.function.name));
                 if required {
                     ToolChoice::Required
                 } else {
@@ -182,20 +297,15 @@ impl ToolList {
             }
             choice => choice,
         };
-        let missing = match &choice {
-            ToolChoice::Required if self.names.is_empty() => {
-                Some("`tool_choice` requires a call, but `tools` is empty".to_owned())
-            }
-            _ => None,
-        };
-        if let Some(missing) = missing {
-            return Err(ApiError::invalid("tool_choice", missing));
+        if choice == ToolChoice::Required && self.names.is_empty() {
+            let message = "`tool_choice` requires a call, but `tools` is empty";
+            return Err(ApiError::invalid("tool_choice", message));
+        }
+        if choice == ToolChoice::None {
+            self.definitions.clear();
         }
         Ok(Tools {
-            definitions: match choice {
-                ToolChoice::None => Vec::new(),
-                _ => self.definitions,
-            },
+            definitions: self.definitions,
             choice,
             parallel,
         })
@@ -203,10 +313,10 @@ impl ToolList {
 }
 
 /// Rejects `defer_loading`, which hides a tool until the model searches for it.
-pub(crate) fn reject_deferred(tool: Fields<'_, '_>) -> Result<(), ApiError> {
-    if tool.flag("defer_loading")?.unwrap_or(false) {
+pub(crate) fn reject_deferred(defer_loading: Option<bool>, path: &str) -> Result<(), ApiError> {
+    if defer_loading == Some(true) {
         return Err(ApiError::unsupported(
-            tool.path_of("defer_loading"),
+            join(path, "defer_loading"),
             "tool search is not supported; offer the tool, or leave it out",
         ));
     }
@@ -215,43 +325,12 @@ pub(crate) fn reject_deferred(tool: Fields<'_, '_>) -> Result<(), ApiError> {
 
 /// Checks the outer structure of a parameter schema: an object with properties.
 fn check_schema(schema: &Value, path: &str) -> Result<(), ApiError> {
-    let fields = Fields::new(schema, path)?;
-    if let Some(kind) = fields.value("type")
-        && kind != "object"
-    {
+    let schema: ParameterSchema = parse_at(schema, path)?;
+    if schema.kind.is_some_and(|kind| kind != "object") {
         return Err(ApiError::invalid(
-            fields.path_of("type"),
+            join(path, "type"),
             "the `type` of a parameter schema must be `object`",
         ));
-    }
-    if let Some(properties) = fields.value("properties") {
-        let path = fields.path_of("properties");
-        let Value::Object(properties) = properties else {
-            return Err(wrong_type(&path, "an object", properties));
-        };
-        for (name, property) in properties {
-            if !matches!(property, Value::Object(_) | Value::Bool(_)) {
-                return Err(wrong_type(
-                    &format!("{path}.{name}"),
-                    "a JSON schema",
-                    property,
-                ));
-            }
-        }
-    }
-    for (index, name) in fields
-        .list("required")?
-        .unwrap_or_default()
-        .iter()
-        .enumerate()
-    {
-        if !name.is_string() {
-            return Err(wrong_type(
-                &format!("{}[{index}]", fields.path_of("required")),
-                "a string",
-                name,
-            ));
-        }
     }
     Ok(())
 }

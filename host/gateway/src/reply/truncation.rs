@@ -1,9 +1,12 @@
 //! Prompt truncation on request of the client: by whole messages, or by tokens.
 
+use clawhost_chat::{Message, Role};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::error::ApiError;
-use crate::fields::Fields;
+use crate::parse::{Count, parse};
 
 /// How a prompt that is too long is truncated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -17,6 +20,25 @@ pub(crate) enum Truncation {
     Tokens(TokenTruncation),
 }
 
+/// vLLM's fields about truncation.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct TruncationFields {
+    /// Most prompt tokens; a longer prompt is cut. -1: as many as leave room for the reply.
+    truncate_prompt_tokens: Option<Count<-1>>,
+    /// Where a prompt is cut. Default: `left`.
+    truncation_side: Option<TruncationSide>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum TruncationSide {
+    /// Keeps the last tokens.
+    Left,
+    /// Keeps the first tokens.
+    Right,
+}
+
 /// How many tokens of a prompt are kept, and at which end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TokenTruncation {
@@ -28,30 +50,20 @@ pub(crate) struct TokenTruncation {
 
 impl TokenTruncation {
     /// Parses vLLM's `truncate_prompt_tokens` and `truncation_side`.
-    pub(crate) fn parse(fields: Fields<'_, '_>) -> Result<Option<Self>, ApiError> {
-        let keep_first = match fields.text("truncation_side")? {
-            None | Some("left") => false,
-            Some("right") => true,
-            Some(_) => {
-                return Err(ApiError::invalid(
-                    "truncation_side",
-                    "`truncation_side` must be `left`, which keeps the last tokens, or `right`, which keeps the first",
-                ));
-            }
-        };
-        let name = "truncate_prompt_tokens";
-        let Some(limit) = fields.integer(name, -1, i64::from(u32::MAX))? else {
+    pub(crate) fn parse(body: &Value) -> Result<Option<Self>, ApiError> {
+        let fields: TruncationFields = parse(body)?;
+        let Some(limit) = fields.truncate_prompt_tokens.map(Count::get) else {
             return Ok(None);
         };
         if limit == 0 {
             return Err(ApiError::invalid(
-                name,
+                "truncate_prompt_tokens",
                 "`truncate_prompt_tokens` is 0, which leaves no prompt; it must be at least 1, or -1 for as many as fit",
             ));
         }
         Ok(Some(Self {
             limit: usize::try_from(limit).ok(),
-            keep_first,
+            keep_first: fields.truncation_side == Some(TruncationSide::Right),
         }))
     }
 
@@ -82,7 +94,7 @@ impl TokenTruncation {
 
 /// Tokens of a context reserved for the reply: `max_tokens`, but at most a quarter of the context.
 pub(super) fn reserved_reply_tokens(context: usize, max_tokens: u32) -> usize {
-    let reply = usize::try_from(max_tokens).unwrap_or(usize::MAX);
+    let reply = max_tokens as usize;
     reply.min(context / 4).clamp(1, context.max(1))
 }
 
@@ -90,35 +102,28 @@ pub(super) fn reserved_reply_tokens(context: usize, max_tokens: u32) -> usize {
 /// begins with a user message, or with any message but a tool result if that does not fit. Returns the shortest
 /// conversation if none fits, and `None` if there is no position to cut at.
 pub(super) fn drop_oldest_messages<T>(
-    messages: &[Value],
-    render: impl Fn(&[Value]) -> Result<T, ApiError>,
+    messages: &[Message],
+    render: impl Fn(&[Message]) -> Result<T, ApiError>,
     fits: impl Fn(&T) -> bool,
-) -> Result<Option<(Vec<Value>, T)>, ApiError> {
-    let is_system = |message: &Value| message.get("role").and_then(Value::as_str) == Some("system");
+) -> Result<Option<(Vec<Message>, T)>, ApiError> {
     let leading = messages
         .iter()
-        .take_while(|message| is_system(message))
+        .take_while(|message| message.role() == Role::System)
         .count();
     let (instructions, rest) = messages.split_at(leading);
-    let from = |cut: usize| -> Vec<Value> {
-        let kept = rest.iter().skip(cut);
-        instructions.iter().chain(kept).cloned().collect()
-    };
     let mut shortest = None;
-    for allowed in [&["user"][..], &["user", "assistant", "system"]] {
-        let is_allowed_start = |message: &Value| {
-            let role = message.get("role").and_then(Value::as_str);
-            role.is_some_and(|role| allowed.contains(&role))
-        };
+    for allowed in [
+        &[Role::User][..],
+        &[Role::User, Role::Assistant, Role::System],
+    ] {
         let cuts: Vec<usize> = (1..rest.len())
-            .filter(|at| rest.get(*at).is_some_and(is_allowed_start))
+            .filter(|at| allowed.contains(&rest[*at].role()))
             .collect();
         // Dropping more messages makes the prompt shorter, so a binary search finds the first cut that fits.
         let (mut low, mut high, mut found) = (0, cuts.len(), None);
         while low < high {
             let middle = low.midpoint(high);
-            let Some(cut) = cuts.get(middle) else { break };
-            let kept = from(*cut);
+            let kept = [instructions, &rest[cuts[middle]..]].concat();
             let rendered = render(&kept)?;
             if fits(&rendered) {
                 found = Some((kept, rendered));
@@ -142,25 +147,25 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn conversation(roles: &str) -> Vec<Value> {
-        let role = |letter| match letter {
-            's' => "system",
-            'u' => "user",
-            'a' => "assistant",
-            _ => "tool",
+    fn conversation(roles: &str) -> Vec<Message> {
+        let message = |letter| match letter {
+            's' => Message::system(""),
+            'u' => Message::user(""),
+            'a' => Message::assistant(""),
+            _ => serde_json::from_str(r#"{"role": "tool"}"#).unwrap(),
         };
-        roles
-            .chars()
-            .map(|letter| json!({"role": role(letter)}))
-            .collect()
+        roles.chars().map(message).collect()
     }
 
     fn kept_roles(roles: &str, limit: usize) -> Option<String> {
-        let letters = |messages: &[Value]| -> Result<String, ApiError> {
-            Ok(messages
-                .iter()
-                .map(|message| &message["role"].as_str().unwrap()[..1])
-                .collect())
+        let letter = |message: &Message| match message.role() {
+            Role::System => 's',
+            Role::User => 'u',
+            Role::Assistant => 'a',
+            Role::Tool => 't',
+        };
+        let letters = |messages: &[Message]| -> Result<String, ApiError> {
+            Ok(messages.iter().map(letter).collect())
         };
         let fits = |text: &String| text.len() <= limit;
         let found = drop_oldest_messages(&conversation(roles), letters, fits).unwrap();
@@ -186,7 +191,7 @@ mod tests {
 
     #[test]
     fn tokens_are_kept_at_the_requested_end() {
-        let read = |body: Value| TokenTruncation::parse(Fields::new(&body, "").unwrap());
+        let read = |body: Value| TokenTruncation::parse(&body);
         let kept = |body: Value| {
             let cut = read(body).unwrap().unwrap();
             let mut ids = vec![1, 2, 3, 4, 5, 6, 7, 8];

@@ -3,21 +3,18 @@
 use clawhost_journal::TurnRecord;
 use serde_json::{Map, Value, json};
 
-use crate::fields::Fields;
 use crate::reply::{InferenceRequest, ReplyContext};
-
-/// Key of the fields in the recorded sampling settings of a turn.
-const SETTINGS_KEY: &str = "response";
 
 /// Request fields that the response repeats.
 pub(super) struct RequestEcho(Map<String, Value>);
 
 impl RequestEcho {
     /// The fields of a validated request.
-    pub(super) fn parse(fields: Fields<'_, '_>, request: &InferenceRequest) -> Self {
+    pub(super) fn new(body: &Value, request: &InferenceRequest) -> Self {
         let mut echo = Map::new();
         let mut insert = |name: &str, default: Value| {
-            let value = fields.value(name).cloned().unwrap_or(default);
+            let value = body.get(name).filter(|value| !value.is_null());
+            let value = value.cloned().unwrap_or(default);
             echo.insert(name.to_owned(), value);
         };
         insert("instructions", Value::Null);
@@ -37,19 +34,15 @@ impl RequestEcho {
         Self(echo)
     }
 
-    /// The settings to store with the turn.
-    pub(super) fn into_dialect_settings(self) -> Map<String, Value> {
-        Map::from_iter([(SETTINGS_KEY.to_owned(), self.0.into())])
-    }
-
     /// The fields of a reply in progress.
     pub(super) fn from_context(context: &ReplyContext) -> Self {
-        Self(object(context.request.dialect_settings.get(SETTINGS_KEY)).unwrap_or_default())
+        let fields = context.request.echoed_fields.clone();
+        Self(fields.expect("a request of this dialect stores them"))
     }
 
     /// The fields of a recorded turn, if it was requested in this dialect.
     pub(super) fn from_turn(turn: &TurnRecord) -> Option<Self> {
-        object(turn.sampling.get(SETTINGS_KEY)).map(Self)
+        turn.sampling.response.clone().map(Self)
     }
 
     /// Whether the response can be retrieved and continued (`store`). The turn is recorded in any case.
@@ -66,10 +59,6 @@ impl RequestEcho {
     pub(super) fn into_fields(self) -> Map<String, Value> {
         self.0
     }
-}
-
-fn object(value: Option<&Value>) -> Option<Map<String, Value>> {
-    value.and_then(Value::as_object).cloned()
 }
 
 /// An `f32` as its shortest decimal: 0.7 and not 0.699999988079071.

@@ -1,16 +1,20 @@
-//! Conversion of inputs to chat completions' format.
+//! Parsing of inputs.
+
+use serde_json::{Value, json};
 
 use super::*;
+use crate::responses::request::ResponseFields;
 
-fn parse_body(body: &Value) -> Result<Vec<Value>, ApiError> {
-    parse(Fields::new(body, "").unwrap(), None)
+fn parse_body(body: &Value) -> Result<Value, ApiError> {
+    let fields: ResponseFields = crate::parse::parse(body)?;
+    parse(fields.instructions, fields.input, None).map(|messages| json!(messages))
 }
 
 #[test]
 fn string_input_becomes_a_user_message() {
     let out = parse_body(&json!({"input": "hi", "instructions": "be brief"})).unwrap();
     assert_eq!(
-        Value::Array(out),
+        out,
         json!([{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}])
     );
 }
@@ -32,7 +36,7 @@ fn items_of_one_reply_are_merged_into_one_message() {
     .unwrap();
     let call = |id: &str, name: &str, arguments: &str| json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
     assert_eq!(
-        Value::Array(out),
+        out,
         json!([
             {"role": "system", "content": "s"},
             {"role": "user", "content": "a\nb"},
@@ -54,7 +58,7 @@ fn consecutive_replies_stay_separate_and_summary_is_reasoning() {
         {"role": "user", "content": "c"},
     ]}))
     .unwrap();
-    assert_eq!(out.len(), 3);
+    assert_eq!(out.as_array().unwrap().len(), 3);
     assert_eq!(
         out[1],
         json!({"role": "assistant", "content": "b", "reasoning_content": "hm"})

@@ -93,9 +93,10 @@ impl Items {
                 if !matches!(self.open, Some(OpenItem::Message(_))) {
                     self.start(OpenItem::Message(String::new()), &mut events);
                 }
-                if let Some(OpenItem::Message(all)) = &mut self.open {
-                    all.push_str(&text);
-                }
+                let Some(OpenItem::Message(all)) = &mut self.open else {
+                    unreachable!("the item was just started");
+                };
+                all.push_str(&text);
                 events.push(self.event(
                     "response.output_text.delta",
                     json!({"content_index": 0, "delta": text, "logprobs": []}),
@@ -105,9 +106,10 @@ impl Items {
                 if !matches!(self.open, Some(OpenItem::Reasoning(_))) {
                     self.start(OpenItem::Reasoning(String::new()), &mut events);
                 }
-                if let Some(OpenItem::Reasoning(all)) = &mut self.open {
-                    all.push_str(&text);
-                }
+                let Some(OpenItem::Reasoning(all)) = &mut self.open else {
+                    unreachable!("the item was just started");
+                };
+                all.push_str(&text);
                 events.push(self.event(
                     "response.reasoning_text.delta",
                     json!({"content_index": 0, "delta": text}),
@@ -128,6 +130,8 @@ impl Items {
                         "response.function_call_arguments.delta",
                         json!({"delta": json}),
                     ));
+                } else {
+                    debug_assert!(false, "arguments without a call");
                 }
             }
         }

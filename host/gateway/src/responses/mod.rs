@@ -14,19 +14,26 @@ mod reply;
 mod request;
 mod tools;
 
+pub(crate) use reply::Response;
+pub(crate) use request::ResponseFields;
+pub(crate) use tools::ToolFields;
+
 use std::sync::Arc;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::{Extension, Json};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 
-use crate::auth::{Caller, Scope};
+use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::gateway::Shared;
+use crate::keys::Scope;
 use crate::reply::{
     Dialect, FinishedChoice, InferenceRequest, RawRequest, ReplyContext, Usage, count_prompt_tokens,
 };
+use crate::sessions::{PathResult, path_id};
+use crate::shared::Shared;
 
 /// Settings of a Responses request that only this dialect has.
 #[derive(Debug)]
@@ -68,10 +75,10 @@ impl Dialect for Responses {
 pub(crate) async fn retrieve(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
-    path: Result<Path<String>, PathRejection>,
+    path: PathResult,
 ) -> Result<Json<Value>, ApiError> {
     caller.require(Scope::Chat)?;
-    let Path(id) = path.map_err(|_| ApiError::invalid("id", "the id in the path is not UTF-8"))?;
+    let id = path_id(path)?;
     let response = shared
         .run_blocking(move |shared| {
             let turn = previous::find_turn(shared, &caller, &id)?;
@@ -83,14 +90,32 @@ pub(crate) async fn retrieve(
     Ok(Json(response))
 }
 
+/// A deleted response.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ResponseDeleted {
+    id: String,
+    #[schemars(extend("const" = "response"))]
+    object: &'static str,
+    #[schemars(extend("const" = true))]
+    deleted: bool,
+}
+
+/// The number of prompt tokens.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct InputTokens {
+    #[schemars(extend("const" = "response.input_tokens"))]
+    object: &'static str,
+    input_tokens: usize,
+}
+
 /// Deletes a response: its request, its reply, and the records made from them.
 pub(crate) async fn delete(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
-    path: Result<Path<String>, PathRejection>,
-) -> Result<Json<Value>, ApiError> {
+    path: PathResult,
+) -> Result<Json<ResponseDeleted>, ApiError> {
     caller.require(Scope::Chat)?;
-    let Path(id) = path.map_err(|_| ApiError::invalid("id", "the id in the path is not UTF-8"))?;
+    let id = path_id(path)?;
     let key = caller.name().map(str::to_owned);
     let (deleted, forgotten) = shared
         .run_blocking(move |shared| {
@@ -98,9 +123,11 @@ pub(crate) async fn delete(
         })
         .await?;
     tracing::info!(response = deleted, session = %forgotten.session, key, "response deleted");
-    Ok(Json(
-        json!({"id": deleted, "object": "response", "deleted": true}),
-    ))
+    Ok(Json(ResponseDeleted {
+        id: deleted,
+        object: "response",
+        deleted: true,
+    }))
 }
 
 /// Counts the prompt tokens of a request; nothing is generated or recorded.
@@ -108,11 +135,12 @@ pub(crate) async fn input_tokens(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<InputTokens>, ApiError> {
     let parse = |raw: &RawRequest<'_>| request::parse(raw).map(|(request, _)| request);
-    let tokens =
+    let input_tokens =
         count_prompt_tokens(shared, caller, request, parse, Responses::PROMPT_FIELD).await?;
-    Ok(Json(
-        json!({"object": "response.input_tokens", "input_tokens": tokens}),
-    ))
+    Ok(Json(InputTokens {
+        object: "response.input_tokens",
+        input_tokens,
+    }))
 }

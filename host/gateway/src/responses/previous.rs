@@ -1,14 +1,12 @@
 //! Recorded responses: retrieval by id, deletion, and the conversation that `previous_response_id` continues.
 
+use clawhost_chat::{AssistantMessage, Message};
 use clawhost_journal::{ForgetRecord, TurnRecord, TurnState};
-use clawhost_sessions::MALFORMED_CALLS;
-use serde_json::Value;
 
 use super::echo::RequestEcho;
 use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::gateway::Shared;
-use crate::journal_error;
+use crate::shared::Shared;
 
 /// Finds the turn of a response that the caller can access and that was not requested with `store: false`.
 pub(super) fn find_turn(
@@ -16,10 +14,7 @@ pub(super) fn find_turn(
     caller: &Caller,
     id: &str,
 ) -> Result<Option<TurnRecord>, ApiError> {
-    let turns = shared
-        .journal
-        .turns_of_response(id)
-        .map_err(|error| journal_error::from_journal(&error))?;
+    let turns = shared.journal.turns_of_response(id)?;
     Ok(turns
         .into_iter()
         .next()
@@ -42,10 +37,7 @@ pub(super) fn forget_response(
             "the response is still being generated; delete it when it is complete, or close its stream",
         ));
     }
-    shared
-        .journal
-        .forget_response(&turn.response_id)
-        .map_err(|error| journal_error::from_journal(&error))
+    Ok(shared.journal.forget_response(&turn.response_id)?)
 }
 
 /// The 404 for a response that does not exist or that the caller cannot access.
@@ -64,7 +56,7 @@ pub(super) fn load_conversation(
     shared: &Shared,
     caller: &Caller,
     id: &str,
-) -> Result<(Vec<Value>, Option<String>), ApiError> {
+) -> Result<(Vec<Message>, Option<String>), ApiError> {
     const PARAM: &str = "previous_response_id";
     let turn = find_turn(shared, caller, id)?.ok_or_else(|| {
         let shown: String = id.chars().take(120).collect();
@@ -85,25 +77,16 @@ pub(super) fn load_conversation(
             ));
         }
     };
-    let mut messages = match &turn.messages {
-        Value::Array(messages) => messages.clone(),
-        _ => Vec::new(),
-    };
+    let mut messages = turn.messages.clone();
     // Instructions apply to a single response.
-    if RequestEcho::from_turn(&turn).is_some_and(|echo| echo.has_instructions())
-        && !messages.is_empty()
-    {
+    if RequestEcho::from_turn(&turn).is_some_and(|echo| echo.has_instructions()) {
         messages.remove(0);
     }
-    messages.push(strip_record_fields(reply));
+    // As a client would send it back, without the field that only the record has.
+    messages.push(Message::Assistant(AssistantMessage {
+        malformed_tool_calls: Vec::new(),
+        ..reply
+    }));
     let own = caller.owns(turn.key.as_deref());
     Ok((messages, own.then(|| turn.session.to_string())))
-}
-
-/// A recorded reply as a client would send it back, without fields that only the record has.
-fn strip_record_fields(mut reply: Value) -> Value {
-    if let Some(reply) = reply.as_object_mut() {
-        reply.shift_remove(MALFORMED_CALLS);
-    }
-    reply
 }

@@ -1,6 +1,8 @@
 //! Writes a reply as a response: non-streaming, streaming, and retrieved from the journal.
 
+use clawhost_chat::AssistantMessage;
 use clawhost_journal::{Finish, TurnRecord, TurnState, now_ms};
+use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
 use super::echo::RequestEcho;
@@ -62,6 +64,106 @@ impl<'a> ResponseIdentity<'a> {
             model: &context.model,
         }
     }
+}
+
+/// A response; it also repeats fields of the request.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(crate) struct Response {
+    id: String,
+    #[schemars(extend("const" = "response"))]
+    object: String,
+    /// Unix seconds.
+    created_at: i64,
+    status: StatusName,
+    error: Option<ResponseError>,
+    incomplete_details: Option<IncompleteDetails>,
+    model: String,
+    output: Vec<OutputItem>,
+    usage: Option<ResponseUsage>,
+    instructions: Option<String>,
+    metadata: Map<String, Value>,
+    parallel_tool_calls: bool,
+    previous_response_id: Option<String>,
+    tool_choice: Value,
+    tools: Vec<Value>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(inline, rename_all = "snake_case")]
+#[expect(dead_code, reason = "only its schema is used")]
+enum StatusName {
+    InProgress,
+    Completed,
+    Incomplete,
+    Failed,
+}
+
+#[derive(JsonSchema)]
+#[schemars(inline)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct ResponseError {
+    code: String,
+    message: String,
+}
+
+#[derive(JsonSchema)]
+#[schemars(inline)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct IncompleteDetails {
+    reason: String,
+}
+
+#[derive(JsonSchema)]
+#[schemars(inline, tag = "type", rename_all = "snake_case")]
+#[expect(dead_code, reason = "only its schema is used")]
+enum OutputItem {
+    Message {
+        id: String,
+        #[schemars(extend("const" = "assistant"))]
+        role: String,
+        status: StatusName,
+        content: Vec<OutputPart>,
+    },
+    Reasoning {
+        id: String,
+        summary: Vec<Value>,
+        content: Vec<OutputPart>,
+    },
+    FunctionCall {
+        id: String,
+        call_id: String,
+        name: String,
+        /// JSON as text, exactly as generated.
+        arguments: String,
+    },
+}
+
+#[derive(JsonSchema)]
+#[schemars(inline, tag = "type", rename_all = "snake_case")]
+#[expect(dead_code, reason = "only its schema is used")]
+enum OutputPart {
+    OutputText {
+        text: String,
+        annotations: Vec<Value>,
+    },
+    ReasoningText {
+        text: String,
+    },
+}
+
+/// Token counts of a response. A retrieved response has no details.
+#[derive(JsonSchema)]
+#[schemars(inline)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct ResponseUsage {
+    input_tokens: u64,
+    output_tokens: u64,
+    total_tokens: u64,
+    #[schemars(skip_serializing_if = "Option::is_none")]
+    input_tokens_details: Option<Map<String, Value>>,
+    #[schemars(skip_serializing_if = "Option::is_none")]
+    output_tokens_details: Option<Map<String, Value>>,
 }
 
 fn response(
@@ -144,7 +246,7 @@ pub(super) fn recorded_response(turn: &TurnRecord) -> Option<Value> {
         if turn.state == TurnState::Complete {
             status = Status::from_finish(Some(completion.finish));
         }
-        for delta in message_deltas(&completion.reply) {
+        for delta in message_deltas(completion.reply.clone()) {
             items.push_delta(delta);
         }
         // The journal does not record cached and reasoning token counts.
@@ -164,25 +266,23 @@ pub(super) fn recorded_response(turn: &TurnRecord) -> Option<Value> {
 }
 
 /// Splits a complete message into increments.
-fn message_deltas(message: &Value) -> Vec<Delta> {
-    let text = |value: Option<&Value>| {
-        value
-            .and_then(Value::as_str)
-            .filter(|text| !text.is_empty())
-            .map(str::to_owned)
-    };
+fn message_deltas(message: AssistantMessage) -> Vec<Delta> {
+    let text = message.content.map(|content| content.to_text());
+    let is_filled = |text: &String| !text.is_empty();
     let mut deltas = Vec::new();
-    deltas.extend(text(message.get("reasoning_content")).map(Delta::Reasoning));
-    deltas.extend(text(message.get("content")).map(Delta::Content));
-    let calls = message.get("tool_calls").and_then(Value::as_array);
-    for (index, call) in calls.into_iter().flatten().enumerate() {
-        deltas.push(Delta::Call {
-            index,
-            id: text(call.get("id")).unwrap_or_default(),
-            name: text(call.pointer("/function/name")).unwrap_or_default(),
-        });
-        let json = text(call.pointer("/function/arguments")).unwrap_or_default();
-        deltas.push(Delta::Arguments { index, json });
+    deltas.extend(
+        message
+            .reasoning_content
+            .filter(is_filled)
+            .map(Delta::Reasoning),
+    );
+    deltas.extend(text.filter(is_filled).map(Delta::Content));
+    for (index, call) in message.tool_calls.into_iter().enumerate() {
+        let (id, name, json) = (call.id, call.function.name, call.function.arguments);
+        deltas.extend([
+            Delta::Call { index, id, name },
+            Delta::Arguments { index, json },
+        ]);
     }
     deltas
 }
@@ -208,10 +308,9 @@ impl ResponseWriter {
     fn send(&mut self, out: &mut EventQueue, mut event: Map<String, Value>) {
         event.insert("sequence_number".into(), self.sequence.into());
         self.sequence += 1;
-        let name = event
-            .get("type")
-            .and_then(Value::as_str)
-            .unwrap_or("error")
+        let name = event["type"]
+            .as_str()
+            .expect("an event has a type")
             .to_owned();
         out.push_named(&name, &event.into());
     }
@@ -226,10 +325,8 @@ impl ResponseWriter {
             self.items.output(),
             usage,
         );
-        if matches!(self.status, Status::Completed)
-            && let Some(response) = response.as_object_mut()
-        {
-            response.insert("completed_at".into(), (now_ms() / 1000).into());
+        if matches!(self.status, Status::Completed) {
+            response["completed_at"] = (now_ms() / 1000).into();
         }
         let event = Map::from_iter([
             ("type".to_owned(), kind.into()),

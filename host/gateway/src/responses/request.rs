@@ -1,25 +1,104 @@
 //! Parses a Responses request.
 
-use clawhost_policy::SamplingParams;
-use serde_json::Value;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::echo::RequestEcho;
-use super::{Responses, history, previous, tools};
-use crate::chat::sampling::parse_sampling;
+use super::history::{self, InputItem};
+use super::tools::{self, ToolFields};
+use super::{Responses, previous};
+use crate::chat::sampling::{TopLogprobs, parse_sampling};
 use crate::error::ApiError;
-use crate::fields::Fields;
+use crate::parse;
+use crate::parse::{Count, TextOr};
 use crate::reply::{
-    Dialect, Endpoint, InferenceRequest, RawRequest, SessionFields, TextFormat, Truncation,
-    parse_template_variables, reject_unsupported,
+    Dialect, Endpoint, FormatFields, InferenceRequest, RawRequest, SessionFields, TextFormat,
+    Truncation, parse_template_variables, reject_unsupported,
 };
+
+/// Fields of a Responses request, besides the tools, the sampling parameters and what all dialects share.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct ResponseFields {
+    /// Default: the served model.
+    model: Option<String>,
+    /// Text, or items. Optional with `previous_response_id`.
+    #[schemars(with = "Option<InputSchema>")]
+    pub(super) input: Option<TextOr<Vec<InputItem>>>,
+    /// A system message for this response only.
+    pub(super) instructions: Option<String>,
+    /// The response that this one continues.
+    previous_response_id: Option<String>,
+    /// Limits the reply, reasoning included.
+    max_output_tokens: Option<Count<1>>,
+    reasoning: Option<Reasoning>,
+    text: Option<TextSettings>,
+    /// Whether the oldest messages are dropped if the conversation is too long. Default: `disabled`.
+    truncation: Option<TruncationMode>,
+    /// Whether the response can be retrieved and continued. It is recorded in any case. Default: true.
+    #[serde(rename = "store")]
+    _store: Option<bool>,
+    /// Whether the response is a stream of events.
+    stream: Option<bool>,
+    /// Repeated in the response.
+    #[serde(rename = "metadata")]
+    _metadata: Option<Map<String, Value>>,
+    /// Name of the end user.
+    user: Option<String>,
+    /// The same under a later name.
+    safety_identifier: Option<String>,
+    #[schemars(skip)]
+    background: Option<bool>,
+    #[schemars(skip)]
+    conversation: Option<Value>,
+    #[schemars(skip)]
+    prompt: Option<Value>,
+    #[schemars(skip)]
+    include: Option<Vec<Value>>,
+    #[schemars(skip)]
+    top_logprobs: Option<TopLogprobs>,
+}
+
+/// Text, or items.
+#[derive(JsonSchema)]
+#[schemars(untagged, inline)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum InputSchema {
+    Text(String),
+    Items(#[schemars(length(min = 1))] Vec<InputItem>),
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct Reasoning {
+    /// A variable of the chat template; `none` disables thinking.
+    effort: Option<String>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct TextSettings {
+    format: Option<FormatFields>,
+    #[schemars(skip)]
+    verbosity: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum TruncationMode {
+    Auto,
+    Disabled,
+}
 
 /// Parses a request; the flag is `stream`.
 pub(super) fn parse(raw: &RawRequest<'_>) -> Result<(InferenceRequest, bool), ApiError> {
-    let fields = Fields::new(raw.body, "")?;
-    reject_unsupported(fields, Endpoint::Responses)?;
-    reject_stateful_fields(fields)?;
-    let mut session = SessionFields::parse(fields, raw.headers)?;
-    let previous = match fields.text("previous_response_id")? {
+    let body = raw.body;
+    reject_unsupported(body, Endpoint::Responses)?;
+    let fields: ResponseFields = parse::parse(body)?;
+    reject_stateful_fields(&fields)?;
+    let mut session = SessionFields::parse(body, raw.headers)?;
+    let previous = match &fields.previous_response_id {
         None => None,
         Some(id) => {
             let (messages, session_id) = previous::load_conversation(raw.shared, raw.caller, id)?;
@@ -30,110 +109,72 @@ pub(super) fn parse(raw: &RawRequest<'_>) -> Result<(InferenceRequest, bool), Ap
             Some(messages)
         }
     };
-    let messages = history::parse(fields, previous)?;
-    let reasoning = optional_object(fields, "reasoning")?;
-    let effort = match reasoning {
-        None => None,
-        Some(value) => Fields::new(value, "reasoning")?.text("effort")?,
-    };
-    let format = match optional_object(fields, "text")? {
-        None => None,
-        Some(text) => {
-            let text = Fields::new(text, "text")?;
-            if text.text("verbosity")?.is_some_and(|name| name != "medium") {
-                return Err(ApiError::unsupported(
-                    "text.verbosity",
-                    "`text.verbosity` is not supported; specify the length of the reply in the instructions",
-                ));
-            }
-            text.value("format")
-        }
-    };
-    optional_object(fields, "metadata")?;
-    fields.flag("store")?;
+    let messages = history::parse(fields.instructions, fields.input, previous)?;
+    let effort = fields.reasoning.and_then(|reasoning| reasoning.effort);
+    let mut sampling = parse_sampling(body, raw.shared.engine.defaults())?;
+    if let Some(max_tokens) = fields.max_output_tokens {
+        sampling.max_tokens = max_tokens.count();
+    }
     let mut request = InferenceRequest {
-        model: fields.text("model")?.map(str::to_owned),
+        model: fields.model,
         messages,
-        truncation: parse_truncation(fields)?,
-        tools: tools::parse(fields)?,
-        format: TextFormat::parse(format, Responses::FORMAT_FIELD, None)?,
-        sampling: parse_response_sampling(fields, raw.shared.engine.defaults())?,
-        n: 1,
-        template: parse_template_variables(fields, effort)?,
-        session,
-        user: match fields.text("user")? {
-            Some(user) => Some(user.to_owned()),
-            None => fields.text("safety_identifier")?.map(str::to_owned),
+        truncation: match fields.truncation {
+            Some(TruncationMode::Auto) => Truncation::Messages,
+            None | Some(TruncationMode::Disabled) => Truncation::None,
         },
+        tools: tools::parse(parse::parse::<ToolFields>(body)?)?,
+        format: TextFormat::new(
+            fields.text.and_then(|text| text.format),
+            Responses::FORMAT_FIELD,
+            None,
+        )?,
+        sampling,
+        n: 1,
+        template: parse_template_variables(body, effort.as_deref())?,
+        session,
+        user: fields.user.or(fields.safety_identifier),
         ..InferenceRequest::default()
     };
-    request.dialect_settings = RequestEcho::parse(fields, &request).into_dialect_settings();
-    Ok((request, fields.flag("stream")?.unwrap_or(false)))
+    request.echoed_fields = Some(RequestEcho::new(body, &request).into_fields());
+    Ok((request, fields.stream.unwrap_or(false)))
 }
 
-/// Parses `truncation`.
-fn parse_truncation(fields: Fields<'_, '_>) -> Result<Truncation, ApiError> {
-    match fields.text("truncation")? {
-        None | Some("disabled") => Ok(Truncation::None),
-        Some("auto") => Ok(Truncation::Messages),
-        Some(other) => {
-            let shown: String = other.chars().take(40).collect();
-            Err(ApiError::invalid(
-                "truncation",
-                format!("`truncation` is `{shown}`; it must be `auto` or `disabled`"),
-            ))
-        }
-    }
-}
-
-/// Rejects background mode, stored conversations and prompts, and logprobs.
-fn reject_stateful_fields(fields: Fields<'_, '_>) -> Result<(), ApiError> {
-    let reject =
-        |name: &str, reason: &str| Err(ApiError::unsupported(name, format!("`{name}`: {reason}")));
-    if fields.flag("background")?.unwrap_or(false) {
-        return reject(
-            "background",
-            "background mode is not supported; leave it out",
-        );
-    }
-    for name in ["conversation", "prompt"] {
-        if fields.value(name).is_some() {
-            return reject(
-                name,
-                "not supported; send `input`, or `previous_response_id` to continue a response",
-            );
-        }
-    }
-    let logprobs = fields
-        .list("include")?
-        .unwrap_or_default()
+/// Rejects background mode, stored conversations and prompts, logprobs and verbosity.
+fn reject_stateful_fields(fields: &ResponseFields) -> Result<(), ApiError> {
+    const STATELESS: &str =
+        "not supported; send `input`, or `previous_response_id` to continue a response";
+    const NO_LOGPROBS: &str = "only chat completions return logprobs";
+    let includes_logprobs = fields
+        .include
         .iter()
+        .flatten()
         .any(|name| name == "message.output_text.logprobs");
-    if logprobs || fields.integer("top_logprobs", 0, 20)?.unwrap_or(0) > 0 {
-        return reject(
-            if logprobs { "include" } else { "top_logprobs" },
-            "only chat completions return logprobs",
-        );
+    let verbosity = fields
+        .text
+        .as_ref()
+        .and_then(|text| text.verbosity.as_ref());
+    let rejected = [
+        (
+            "background",
+            fields.background == Some(true),
+            "background mode is not supported; leave it out",
+        ),
+        ("conversation", fields.conversation.is_some(), STATELESS),
+        ("prompt", fields.prompt.is_some(), STATELESS),
+        ("include", includes_logprobs, NO_LOGPROBS),
+        (
+            "top_logprobs",
+            fields.top_logprobs.is_some_and(|top| top.top() > 0),
+            NO_LOGPROBS,
+        ),
+        (
+            "text.verbosity",
+            verbosity.is_some_and(|verbosity| verbosity != "medium"),
+            "not supported; specify the length of the reply in the instructions",
+        ),
+    ];
+    match rejected.into_iter().find(|(_, is_set, _)| *is_set) {
+        None => Ok(()),
+        Some((name, _, reason)) => Err(ApiError::unsupported(name, format!("`{name}`: {reason}"))),
     }
-    Ok(())
-}
-
-fn parse_response_sampling(
-    fields: Fields<'_, '_>,
-    defaults: &SamplingParams,
-) -> Result<SamplingParams, ApiError> {
-    let mut sampling = parse_sampling(fields, defaults)?;
-    if let Some(most) = fields.integer("max_output_tokens", 1, i64::from(u32::MAX))? {
-        sampling.max_tokens = u32::try_from(most).unwrap_or(u32::MAX);
-    }
-    Ok(sampling)
-}
-
-/// A field that must be an object if present.
-fn optional_object<'a>(fields: Fields<'a, '_>, name: &str) -> Result<Option<&'a Value>, ApiError> {
-    let value = fields.value(name);
-    if let Some(value) = value {
-        Fields::new(value, name)?;
-    }
-    Ok(value)
 }

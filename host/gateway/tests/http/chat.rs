@@ -1,7 +1,8 @@
 //! Non-streaming chat completions: text, usage, choices, logprobs, model names, and the recorded turns.
 
+use clawhost_cpu::CpuModel;
+use clawhost_engine::Sequence;
 use clawhost_journal::{Finish, TurnState};
-use clawhost_policy::Sequence;
 use serde_json::{Value, json};
 
 use crate::server::Server;
@@ -70,10 +71,10 @@ async fn recorded_turn_matches_sampled_tokens_and_response() {
     let reply = turn.completion.unwrap();
     assert_eq!(json!(turn.prompt_ids), body["prompt_token_ids"]);
     assert_eq!(json!(reply.token_ids), body["choices"][0]["token_ids"]);
-    assert_eq!(reply.reply, body["choices"][0]["message"]);
+    assert_eq!(json!(reply.reply), body["choices"][0]["message"]);
     assert_eq!(reply.finish, Finish::Stop);
     assert_eq!(turn.temperature, 0.7);
-    assert_eq!(turn.sampling["seeds"], json!([5]));
+    assert_eq!(turn.sampling.seeds, [5]);
     let entries = body["choices"][0]["logprobs"]["content"]
         .as_array()
         .unwrap();
@@ -104,14 +105,14 @@ async fn recorded_temperature_belongs_to_the_recorded_logprobs() {
         answer.ok();
         let turn = server.turn(answer.turn());
         assert_eq!(turn.temperature, expected, "requested {requested}");
-        assert_eq!(json!(turn.sampling["temperature"]), json!(requested as f32));
+        assert_eq!(turn.sampling.params.temperature, requested as f32);
         let reply = turn.completion.unwrap();
         let tokens = [&turn.prompt_ids[..], &reply.token_ids].concat();
         let sequence = Sequence {
             tokens: &tokens,
             start: turn.prompt_ids.len(),
             temperature: turn.temperature,
-            candidates: clawhost_policy::Candidates::None,
+            candidates: clawhost_engine::Candidates::None,
         };
         let scored = model.score(None, &[sequence]).unwrap();
         for (recorded, computed) in reply.full_logprobs.iter().zip(&scored[0].logprobs) {
@@ -130,11 +131,7 @@ async fn random_seed_is_recorded_and_reproduces_the_reply() {
     let first = server.chat_with("u", extra.clone()).await;
     let recorded = server.turn(first.turn());
     let mut again = extra;
-    again["seed"] = recorded.sampling["seeds"][0]
-        .as_u64()
-        .unwrap()
-        .cast_signed()
-        .into();
+    again["seed"] = recorded.sampling.seeds[0].cast_signed().into();
     let second = server.chat_with("u", again.clone()).await;
     assert_eq!(content(&first.ok()), content(&second.ok()));
     again["seed"] = 77.into();
@@ -168,7 +165,7 @@ async fn n_choices_are_recorded_as_turns_of_one_group() {
     assert_eq!(turns.len(), 3);
     for (turn, choice) in turns.iter().zip(choices) {
         let recorded = server.turn(*turn);
-        assert_eq!(recorded.completion.unwrap().reply, choice["message"]);
+        assert_eq!(json!(recorded.completion.unwrap().reply), choice["message"]);
         assert_eq!(recorded.group, server.turn(turns[0]).group);
     }
 }
@@ -193,7 +190,7 @@ async fn max_tokens_and_stop_strings_end_a_reply() {
 
 #[tokio::test]
 async fn model_is_served_under_name_aliases_and_versions() {
-    let server = Server::with(|options| options.aliases = vec!["gpt-4o".into()]).await;
+    let server = Server::with(|options| options.server.model_aliases = vec!["gpt-4o".into()]).await;
     for model in [json!(null), json!(""), json!("tiny"), json!("gpt-4o")] {
         let body = server.chat_with("A", json!({"model": model})).await.ok();
         assert_eq!(body["model"], "tiny");
@@ -217,9 +214,9 @@ async fn model_is_served_under_name_aliases_and_versions() {
 async fn published_version_is_served_and_older_versions_can_be_requested() {
     let server = Server::start().await;
     let before = server.chat("A").await;
-    let adapter = clawhost_policy::Adapter::init(
+    let adapter = clawhost_model::Adapter::init(
         server.engine.model().config(),
-        clawhost_policy::LoraSpec::default(),
+        clawhost_model::LoraSpec::default(),
         3,
     );
     let served = server.engine.publish(4, Some(std::sync::Arc::new(adapter)));
@@ -255,7 +252,7 @@ async fn full_weight_versions_keep_only_one_previous_version() {
     let server = Server::start().await;
     let mut weak = Vec::new();
     for version in 1..=3 {
-        let mut model = clawhost_policy::Model::clone(server.engine.model());
+        let mut model = clawhost_model::Model::clone(server.engine.model());
         for (_, values) in model.parameters_mut() {
             values.iter_mut().for_each(|v| *v *= 1.01);
         }

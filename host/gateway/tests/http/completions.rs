@@ -1,6 +1,7 @@
 //! Text completions: prompt formats, logprobs, streams, and that nothing is recorded.
 
-use clawhost_policy::{Candidates, Sequence};
+use clawhost_cpu::CpuModel;
+use clawhost_engine::{Candidates, Sequence};
 use serde_json::{Value, json};
 
 use crate::server::{ApiResponse, Server};

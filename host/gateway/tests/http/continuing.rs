@@ -1,5 +1,6 @@
 //! Replies that continue the last message: Anthropic's prefill, and `continue_final_message` of chat completions.
 
+use clawhost_chat::Message;
 use serde_json::{Value, json};
 
 use crate::server::{ApiResponse, Server, chat_body};
@@ -29,15 +30,15 @@ async fn prefilled_message_is_continued_and_recorded_as_one() {
     );
     assert_eq!(body["stop_reason"], "end_turn");
     let turn = server.turn(answer.turn());
-    assert_eq!(turn.messages, json!([say("user", "A")]));
+    assert_eq!(turn.messages, [Message::user("A")]);
     assert_eq!(turn.prompt_ids.len(), "user: A\nassistant: I say H".len());
     let reply = turn.completion.unwrap().reply;
-    assert_eq!(reply["content"], "I say HHello, w\u{f6}rld!");
+    let content = reply.text();
+    assert_eq!(content, "I say HHello, w\u{f6}rld!");
 
-    let content = reply["content"].as_str().unwrap();
     let next = json!([
         say("user", "A"),
-        say("assistant", content),
+        say("assistant", &content),
         say("user", "B")
     ]);
     let next = message(&server, json!({"messages": next})).await;
@@ -47,7 +48,7 @@ async fn prefilled_message_is_continued_and_recorded_as_one() {
         answer.header("x-clawhost-session")
     );
     let state = server.turn(answer.turn()).next_state.unwrap();
-    assert_eq!(state[0]["content"], "B");
+    assert_eq!(state[0].text(), "B");
 }
 
 #[tokio::test]
@@ -63,7 +64,7 @@ async fn continue_final_message_continues_the_last_message() {
         "user: B\nassistant: A".len()
     );
     assert_eq!(
-        server.turn(answer.turn()).completion.unwrap().reply["content"],
+        server.turn(answer.turn()).completion.unwrap().reply.text(),
         "Ayes"
     );
 

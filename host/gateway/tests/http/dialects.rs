@@ -1,8 +1,8 @@
 //! Behaviour that all dialects share: error texts that clients match on, allowed tools, truncation, deletion.
 
+use clawhost_engine::EngineOptions;
 use clawhost_gateway::{ApiKey, Scope};
 use clawhost_journal::Journal;
-use clawhost_policy::EngineOptions;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ fn requests(text: &str) -> [(&'static str, Value); 4] {
 
 async fn small(context: usize) -> Server {
     let engine = EngineOptions {
-        context: Some(context),
+        max_model_len: Some(context),
         ..EngineOptions::default()
     };
     Server::on(Journal::in_memory().unwrap(), engine, |_| {}).await
@@ -130,10 +130,10 @@ async fn allowed_tools_restricts_offered_and_called_tools() {
             let answer = server.post(path, &body).await;
             answer.ok();
             let turn = server.turn(answer.turn());
-            let offered = turn.tools.as_array().unwrap();
+            let offered = &turn.tools;
             assert_eq!(offered.len(), 1, "{path}");
-            assert_eq!(offered[0]["function"]["name"], "stat");
-            let reply = turn.completion.unwrap().reply;
+            assert_eq!(offered[0].function.name, "stat");
+            let reply = json!(turn.completion.unwrap().reply);
             if mode == "required" {
                 let function = &reply["tool_calls"][0]["function"];
                 assert_eq!(function["name"], "stat", "{reply}");
@@ -180,11 +180,14 @@ async fn truncation_auto_drops_the_oldest_messages() {
         "system: i\nuser: A".len()
     );
     let turn = server.turn(answer.turn());
-    assert_eq!(turn.messages, json!([say("system", "i"), say("user", "A")]));
+    assert_eq!(
+        json!(turn.messages),
+        json!([say("system", "i"), say("user", "A")])
+    );
     // A conversation that fits is not truncated.
     body["input"] = json!([say("user", "x"), say("assistant", "y"), say("user", "A")]);
     let turn = server.turn(server.post(RESPONSES, &body).await.turn());
-    assert_eq!(turn.messages.as_array().unwrap().len(), 4);
+    assert_eq!(turn.messages.len(), 4);
     // A single message that is too long is rejected with both token counts.
     body["input"] = "x".repeat(100).into();
     let answer = server.post(RESPONSES, &body).await;

@@ -11,8 +11,14 @@ fn misfit(document: &Value, schema: &Value, value: &Value, place: &str) -> Optio
         let target = document.pointer(name.strip_prefix('#').unwrap()).unwrap();
         return misfit(document, target, value, place);
     }
+    if *schema == Value::Bool(true) {
+        return None;
+    }
     for word in schema.as_object().unwrap().keys() {
         let known = [
+            "description",
+            "format",
+            "additionalProperties",
             "type",
             "enum",
             "const",
@@ -67,6 +73,11 @@ fn misfit(document: &Value, schema: &Value, value: &Value, place: &str) -> Optio
         && number < least
     {
         return Some(format!("{place} is {number}, below {least}"));
+    }
+    if let (Some(most), Some(number)) = (schema["maximum"].as_f64(), value.as_f64())
+        && number > most
+    {
+        return Some(format!("{place} is {number}, above {most}"));
     }
     if let Some(object) = value.as_object() {
         for name in schema["required"].as_array().into_iter().flatten() {

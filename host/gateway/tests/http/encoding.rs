@@ -30,7 +30,7 @@ async fn post(server: &Server, encoding: &str, body: Vec<u8>) -> ApiResponse {
 
 #[tokio::test]
 async fn body_limit_applies_to_the_decompressed_size() {
-    let server = Server::with(|options| options.max_body = 4096).await;
+    let server = Server::with(|options| options.server.max_body_size = 4096).await;
     let body = chat_body("A", json!({})).to_string();
     let answer = post(&server, "gzip", gzip(body.as_bytes())).await.ok();
     assert_eq!(answer["choices"][0]["message"]["content"], "yes");

@@ -238,7 +238,7 @@ async fn each_key_receives_what_it_may_see() {
 async fn streams_of_a_key_are_limited_and_occupy_no_slot() {
     let server = Server::with(|options| {
         keyed(options);
-        options.max_concurrent = 1;
+        options.server.max_concurrent_requests = 1;
     })
     .await;
     let mut streams = Vec::new();
@@ -269,7 +269,7 @@ async fn client_that_does_not_read_is_disconnected() {
         keyed(options);
         // A snapshot that exceeds the buffers of a connection.
         options.model_name = "m".repeat(8 << 20);
-        options.write_timeout = Duration::from_millis(50);
+        options.server.write_timeout = Duration::from_millis(50);
     })
     .await;
     let mut stalled = Vec::new();
@@ -303,7 +303,7 @@ async fn until_accepted(server: &Server, key: &str) {
 
 #[tokio::test]
 async fn streams_end_when_shutdown_begins() {
-    let server = Server::with(|options| options.shutdown_grace = 2 * TIMEOUT).await;
+    let server = Server::with(|options| options.server.shutdown_timeout = 2 * TIMEOUT).await;
     let mut events = open(&server, None).await;
     events.snapshot(|_| true).await;
     server.stop.send(true).unwrap();

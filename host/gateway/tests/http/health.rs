@@ -1,12 +1,14 @@
 //! Readiness covers chat requests; health covers all components and shows file paths to operators only.
 
+use std::sync::atomic::Ordering;
+
+use clawhost_engine::EngineOptions;
 use clawhost_gateway::{ApiKey, Scope};
 use clawhost_journal::Journal;
-use clawhost_policy::EngineOptions;
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::server::{ApiResponse, Server, TIMEOUT};
+use crate::server::{ApiResponse, Connection, Server, TIMEOUT, head};
 
 const FAULT: &str = "cannot use /srv/my data/adapters: Permission denied (os error 13)";
 
@@ -109,7 +111,7 @@ async fn locations_are_shown_to_operators_only() {
 async fn health_and_version_have_vllm_format() {
     let server = Server::with(|options| {
         options.keys = vec![ApiKey::new("ann", "key-of-ann", [Scope::Chat]).unwrap()];
-        options.max_concurrent = 1;
+        options.server.max_concurrent_requests = 1;
     })
     .await;
     let answer = server.get("/health").await;
@@ -130,4 +132,20 @@ async fn health_and_version_have_vllm_format() {
     assert_eq!(busy.status(), 200);
     assert_eq!(server.get("/health").await.status, 200);
     drop(busy);
+}
+
+#[tokio::test]
+async fn panic_fails_one_request_and_the_server_goes_on() {
+    let server = Server::start().await;
+    let mut connection = Connection::open(&server).await;
+    let health = head("GET", "/healthz");
+    server.loops.panics.store(true, Ordering::Relaxed);
+    let (status, answer) = connection.send(&health, b"").await;
+    assert_eq!(status, 500, "{answer}");
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(answer["error"]["code"], "internal_error");
+    server.chat("A").await.ok();
+    server.loops.panics.store(false, Ordering::Relaxed);
+    let (status, answer) = connection.send(&health, b"").await;
+    assert_eq!(status, 200, "on the same connection: {answer}");
 }

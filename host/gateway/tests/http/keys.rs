@@ -146,9 +146,9 @@ async fn key_can_have_its_own_adapter_version() {
             .push(chat("gone", "key-of-gone").with_adapter(7));
     })
     .await;
-    let adapter = clawhost_policy::Adapter::init(
+    let adapter = clawhost_model::Adapter::init(
         server.engine.model().config(),
-        clawhost_policy::LoraSpec::default(),
+        clawhost_model::LoraSpec::default(),
         3,
     );
     server.engine.publish(4, Some(std::sync::Arc::new(adapter)));
@@ -195,7 +195,8 @@ async fn only_the_page_accepts_basic_auth() {
 
 #[tokio::test]
 async fn other_origins_are_rejected_without_keys() {
-    let server = Server::with(|options| options.allowed_hosts = vec!["gate.lan".into()]).await;
+    let server =
+        Server::with(|options| options.server.allowed_hosts = vec!["gate.lan".into()]).await;
     let port = server.address.port();
     let rows = [
         (format!("127.0.0.1:{port}"), None, 200),

@@ -1,14 +1,14 @@
 //! Requests over the concurrency limit are rejected at once with `Retry-After`.
 
+use clawhost_engine::EngineOptions;
 use clawhost_journal::Journal;
-use clawhost_policy::EngineOptions;
 use serde_json::json;
 
 use crate::server::{Server, until};
 
 #[tokio::test]
 async fn concurrency_limit_includes_streams() {
-    let server = Server::with(|options| options.max_concurrent = 1).await;
+    let server = Server::with(|options| options.server.max_concurrent_requests = 1).await;
     let stream = server.stream("L", json!({"max_tokens": 60_000})).await;
     let answer = server.chat("A").await;
     assert_eq!(answer.error(429), "overloaded");
@@ -38,8 +38,8 @@ async fn concurrency_limit_includes_streams() {
 #[tokio::test]
 async fn request_rejected_by_a_full_engine_leaves_no_turn() {
     let engine = EngineOptions {
-        max_batch: 1,
-        max_waiting: 1,
+        max_num_seqs: 1,
+        max_waiting_requests: 1,
         ..EngineOptions::default()
     };
     let server = Server::on(Journal::in_memory().unwrap(), engine, |_| {}).await;

@@ -3,9 +3,7 @@
 //! One file per topic; `model` builds the model, `server` starts a gateway, `releases` manages adapter versions.
 #![allow(
     clippy::unwrap_used,
-    clippy::expect_used,
     clippy::panic,
-    clippy::indexing_slicing,
     reason = "a test may fail by panicking"
 )]
 

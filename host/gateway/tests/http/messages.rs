@@ -1,5 +1,6 @@
 //! Anthropic's messages API: formats, event order, errors, cancellation, and recorded turns.
 
+use clawhost_chat::Message;
 use clawhost_gateway::{ApiKey, RateLimit, Scope};
 use clawhost_journal::TurnState;
 use futures_util::StreamExt;
@@ -270,10 +271,10 @@ async fn turns_are_recorded_like_those_of_chat_completions() {
     assert_eq!(one.prompt_ids, other.prompt_ids);
     let (one, other) = (one.completion.unwrap(), other.completion.unwrap());
     assert_eq!(one.token_ids, other.token_ids);
-    assert_eq!(one.reply["content"], other.reply["content"]);
+    assert_eq!(one.reply.content, other.reply.content);
     assert_eq!(
-        one.reply["tool_calls"][0]["function"],
-        other.reply["tool_calls"][0]["function"]
+        one.reply.tool_calls[0].function,
+        other.reply.tool_calls[0].function
     );
     let session = server
         .journal
@@ -303,15 +304,15 @@ async fn session_continues_across_dialects() {
     assert_eq!(second.header("x-clawhost-session"), session);
     let next = server.turn(first.turn()).next_state.unwrap();
     assert_eq!(
-        next[0],
+        json!(next[0]),
         json!({"role": "tool", "content": "the text H",
                                "tool_call_id": first.ok()["content"][1]["id"]})
     );
     // The same conversation continues in the other dialect.
     let recorded = server.turn(second.turn());
-    let mut messages = recorded.messages.as_array().unwrap().clone();
-    messages.push(recorded.completion.unwrap().reply);
-    messages.push(json!({"role": "user", "content": "thanks B"}));
+    let mut messages = recorded.messages;
+    messages.push(Message::Assistant(recorded.completion.unwrap().reply));
+    messages.push(Message::user("thanks B"));
     let third = server
         .post(
             "/v1/chat/completions",
@@ -545,7 +546,7 @@ async fn admission_errors_have_anthropic_format() {
             key("ann", "key-of-ann", Scope::Chat).with_rate(rate),
             key("bob", "key-of-bob", Scope::Feedback),
         ];
-        options.max_body = 10_000;
+        options.server.max_body_size = 10_000;
     })
     .await;
     let send = async |name: &str, value: &str, body: &Value| {
@@ -581,8 +582,8 @@ async fn admission_errors_have_anthropic_format() {
 
 #[tokio::test]
 async fn context_overflow_is_reported() {
-    let engine = clawhost_policy::EngineOptions {
-        context: Some(40),
+    let engine = clawhost_engine::EngineOptions {
+        max_model_len: Some(40),
         ..Default::default()
     };
     let server = Server::on(
@@ -639,12 +640,7 @@ async fn disconnect_cancels_and_records_the_partial_reply() {
     let turn = server.ended(server.turns("gone")[0].id.0).await;
     assert_eq!(turn.state, TurnState::Aborted);
     let partial = turn.completion.unwrap();
-    assert!(
-        partial.reply["content"]
-            .as_str()
-            .unwrap()
-            .starts_with("la la la ")
-    );
+    assert!(partial.reply.text().starts_with("la la la "));
 }
 
 #[tokio::test]
@@ -679,7 +675,7 @@ async fn thinking_field_sets_the_template_variable() {
     let answer = send_request(&server, "", json!({"messages": messages})).await;
     answer.ok();
     let kept = server.turn(answer.turn()).messages;
-    assert_eq!(kept[1]["reasoning_content"], "hm");
+    assert_eq!(json!(kept[1])["reasoning_content"], "hm");
 }
 
 #[tokio::test]

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use clawhost_policy::{ChatTemplate, Engine, EngineOptions, Model, ModelConfig, Tokenizer};
+use clawhost_chat::{ChatTemplate, Tokenizer};
+use clawhost_engine::{Engine, EngineOptions};
+use clawhost_model::{Model, ModelConfig};
 use serde_json::{Value, json};
 
 const VOCAB: usize = 320;
@@ -115,12 +117,13 @@ pub(crate) fn engine(options: EngineOptions) -> Engine {
     }
     let tokenizer = Tokenizer::from_bytes(vocab.file().to_string().as_bytes()).unwrap();
     let template = ChatTemplate::new(TEMPLATE, []).unwrap();
-    Engine::start(
+    clawhost_cpu::start_engine(
         Arc::new(model),
         Arc::new(tokenizer),
         Arc::new(template),
         options,
     )
+    .unwrap()
 }
 
 /// Ends with the last character of the last message, or of the variable `ending`. Renders the time if `clock` is set, and

@@ -30,8 +30,8 @@ async fn metrics_count_requests_tokens_and_turns() {
     server.get("/v1/nothing").await.error(404);
     let text = server.get("/metrics").await.text;
     for line in [
-        "clawhost_http_requests_total{path=\"/v1/chat/completions\",method=\"POST\",status=\"200\"} 1",
-        "clawhost_http_requests_total{path=\"other\",method=\"GET\",status=\"404\"} 1",
+        "clawhost_http_requests_total{method=\"POST\",path=\"/v1/chat/completions\",status=\"200\"} 1",
+        "clawhost_http_requests_total{method=\"GET\",path=\"other\",status=\"404\"} 1",
         "clawhost_request_success_total{finished_reason=\"stop\"} 1",
         "clawhost_generation_tokens_total 2",
         "clawhost_time_to_first_token_seconds_count 1",

@@ -328,7 +328,7 @@ async fn same_session_name_of_two_keys_is_two_sessions() {
         let request = server.request(method, path).bearer_auth(key);
         ApiResponse::read(request.send().await.unwrap()).await
     };
-    let secret = "the code of ann is 4711, A";
+    let secret = "the code of ann is quokka, A";
     let of_ann = say("key-of-ann", json!([{"role": "user", "content": secret}]))
         .await
         .turn();
@@ -348,7 +348,7 @@ async fn same_session_name_of_two_keys_is_two_sessions() {
     )
     .await;
     assert_eq!(shown.ok()["turns"].as_array().unwrap().len(), 1);
-    assert!(!shown.text.contains("4711"), "{}", shown.text);
+    assert!(!shown.text.contains("quokka"), "{}", shown.text);
     send_request("key-of-bob", Method::DELETE, &path).await.ok();
     send_request("key-of-bob", Method::DELETE, &path)
         .await

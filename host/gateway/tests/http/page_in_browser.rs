@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clawhost_gateway::{ApiKey, Scope};
-use clawhost_journal::{Feedback, NewVerdict, TurnId, VerdictOutcome, now_ms};
+use clawhost_journal::{Feedback, TurnId, VerdictOutcome, VerdictRecord, now_ms};
 use serde_json::{Value, json};
 
 use crate::chromium::{Chromium, program};
@@ -51,7 +51,7 @@ async fn seed(server: &Server) {
         };
         server.journal.add_feedback(&feedback).unwrap();
         let reward = [1.0, 0.5, -1.0, 0.0][index % 4];
-        let verdict = NewVerdict {
+        let verdict = VerdictRecord {
             source: "plugin:judge-next-state".to_owned(),
             digest: None,
             outcome: match index {
@@ -63,9 +63,9 @@ async fn seed(server: &Server) {
                     accept: true,
                 },
             },
-            votes: json!([]),
+            votes: Vec::new(),
             rationale: String::new(),
-            metrics: json!({}),
+            metrics: Default::default(),
             ms: now_ms(),
         };
         let judged = server

@@ -1,7 +1,8 @@
 //! Requests that cannot be recorded are not served, and a prompt can be rendered again from its record.
 
+use clawhost_chat::ChatInput;
+use clawhost_engine::EngineOptions;
 use clawhost_journal::{Journal, TurnId};
-use clawhost_policy::{ChatInput, EngineOptions};
 use serde_json::json;
 
 use crate::server::{Server, until};
@@ -35,14 +36,17 @@ async fn prompt_with_the_time_is_reproducible_from_the_record() {
     let first = answer.header("x-clawhost-turn").split(',').next().unwrap();
     let turn = TurnId(first.parse().unwrap());
     let inputs = server.journal.prompt_inputs(turn).unwrap().unwrap();
-    assert_eq!(inputs.template, json!({"clock": true, "ending": "B"}));
+    assert_eq!(
+        json!(inputs.template),
+        json!({"clock": true, "ending": "B"})
+    );
     let record = server.turn(turn.0);
     assert_eq!(inputs.received_ms, record.received_ms);
     let input = ChatInput {
-        messages: inputs.messages.as_array().unwrap(),
-        tools: inputs.tools.as_array().unwrap(),
+        messages: &inputs.messages,
+        tools: &inputs.tools,
         add_generation_prompt: true,
-        extra: inputs.template.as_object(),
+        extra: Some(&inputs.template),
     };
     let template = server.engine.template();
     let text = template

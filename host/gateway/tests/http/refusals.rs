@@ -1,7 +1,7 @@
 //! Invalid requests get an error in OpenAI's format, and the connection stays usable.
 
+use clawhost_engine::EngineOptions;
 use clawhost_journal::Journal;
-use clawhost_policy::EngineOptions;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -180,7 +180,7 @@ async fn rejected_request_leaves_no_turn() {
 #[tokio::test]
 async fn context_overflow_error_has_both_token_counts() {
     let engine = EngineOptions {
-        context: Some(40),
+        max_model_len: Some(40),
         ..EngineOptions::default()
     };
     let server = Server::on(Journal::in_memory().unwrap(), engine, |_| {}).await;
@@ -197,7 +197,7 @@ async fn context_overflow_error_has_both_token_counts() {
 
 #[tokio::test]
 async fn oversized_body_is_rejected_and_the_connection_reusable() {
-    let server = Server::with(|options| options.max_body = 10_000).await;
+    let server = Server::with(|options| options.server.max_body_size = 10_000).await;
     let mut connection = Connection::open(&server).await;
     let huge = chat_body(&"x".repeat(300_000), json!({})).to_string();
     let (status, answer) = connection.send(&head("POST", CHAT), huge.as_bytes()).await;
@@ -213,7 +213,7 @@ async fn oversized_body_is_rejected_and_the_connection_reusable() {
 
 #[tokio::test]
 async fn body_far_over_the_limit_is_not_read() {
-    let server = Server::with(|options| options.max_body = 10_000).await;
+    let server = Server::with(|options| options.server.max_body_size = 10_000).await;
     let mut connection = Connection::open(&server).await;
     let head = format!(
         "{}\r\nExpect: 100-continue\r\nContent-Length: 900000000000\r\n\r\n",

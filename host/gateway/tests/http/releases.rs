@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use clawhost_engine::Engine;
 use clawhost_gateway::ReleaseError;
 use clawhost_journal::{Journal, NewAdapter, NewStep, ReleaseChange, ReleaseState, StepOutcome};
-use clawhost_policy::{Adapter, Engine, LoraSpec};
+use clawhost_model::{Adapter, LoraSpec};
 use serde_json::{Value, json};
 
 pub(crate) struct ReleaseChain {

@@ -1,5 +1,6 @@
 //! OpenAI's Responses API: formats, event order, continuation, retrieval, errors, and recorded turns.
 
+use clawhost_chat::{Message, Role};
 use clawhost_gateway::{ApiKey, Scope};
 use clawhost_journal::TurnState;
 use futures_util::StreamExt;
@@ -106,10 +107,7 @@ async fn response_has_responses_format() {
     );
     let turn = server.turn(answer.turn());
     assert_eq!(turn.response_id, response["id"].as_str().unwrap());
-    assert_eq!(
-        turn.messages[0],
-        json!({"role": "system", "content": "be brief"})
-    );
+    assert_eq!(turn.messages[0], Message::system("be brief"));
 }
 
 #[tokio::test]
@@ -269,15 +267,19 @@ async fn previous_response_id_continues_from_the_journal() {
     let session = first.header("x-clawhost-session");
     assert_eq!(second.header("x-clawhost-session"), session);
     let messages = server.turn(second.turn()).messages;
-    let roles: Vec<&str> = messages
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|message| message["role"].as_str().unwrap())
-        .collect();
-    assert_eq!(roles, ["system", "user", "assistant", "tool", "tool"]);
+    let roles: Vec<Role> = messages.iter().map(Message::role).collect();
+    assert_eq!(
+        roles,
+        [
+            Role::System,
+            Role::User,
+            Role::Assistant,
+            Role::Tool,
+            Role::Tool
+        ]
+    );
     // Instructions apply to a single response.
-    assert_eq!(messages[0]["content"], "two");
+    assert_eq!(messages[0].text(), "two");
     // The same by sending the full conversation.
     let mut input = vec![json!({"role": "user", "content": "T"})];
     input.extend(output.as_array().unwrap().clone());

@@ -1,14 +1,17 @@
 //! Starts a gateway on its own port, with helpers to send requests.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use clawhost_gateway::{ControlPlane, Gateway, GatewayOptions, HealthError, ReleaseError};
+use clawhost_engine::{Engine, EngineOptions};
+use clawhost_gateway::{
+    ControlPlane, Gateway, GatewayOptions, HealthError, MetricFamilies, ReleaseError, StatusSource,
+};
 use clawhost_journal::{
     Journal, ReleaseChange, ReleaseState, SessionId, TurnId, TurnRecord, TurnState,
 };
-use clawhost_policy::{Engine, EngineOptions};
 use clawhost_sessions::{SessionOptions, Sessions};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
@@ -29,10 +32,13 @@ pub(crate) struct Loops {
     /// Status and costs of the plugins, instead of one plugin without costs.
     pub(crate) plugins: OnceLock<(Value, Value)>,
     pub(crate) releases: OnceLock<ReleaseChain>,
+    /// Whether reading the status panics.
+    pub(crate) panics: AtomicBool,
 }
 
-impl ControlPlane for Loops {
+impl StatusSource for Loops {
     fn status(&self) -> Value {
+        assert!(!self.panics.load(Ordering::Relaxed), "a bug");
         let training_error = self.training_error.lock().unwrap().clone();
         let mut status = json!({"judging": {"running": 1}, "plugins": ["judge-next-state"]});
         if let Some((plugins, _)) = self.plugins.get() {
@@ -53,15 +59,17 @@ impl ControlPlane for Loops {
         training_error.map(to_health_error).into_iter().collect()
     }
 
-    fn metrics(&self) -> String {
-        "# TYPE clawhost_judge_calls_total counter\nclawhost_judge_calls_total 7".to_owned()
+    fn add_metrics(&self, metrics: &mut MetricFamilies) {
+        metrics.counter("clawhost_judge_calls_total", "Calls of judges.", 7);
     }
 
     fn plugin_costs(&self) -> Value {
         let plugins = self.plugins.get();
         plugins.map_or_else(|| json!([]), |(_, costs)| costs.clone())
     }
+}
 
+impl ControlPlane for Loops {
     fn change_release(
         &self,
         change: ReleaseChange,
@@ -107,6 +115,7 @@ impl Server {
             Sessions::new(journal.clone(), SessionOptions::default()),
             journal.clone(),
             loops.clone(),
+            loops.clone(),
             options,
         );
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -117,7 +126,7 @@ impl Server {
             engine,
             journal,
             loops,
-            client: reqwest::Client::new(),
+            client: clawhost_http::client().build().unwrap(),
             stop,
             running: tokio::spawn(gateway.serve(listener, stopped)),
         }

@@ -26,7 +26,7 @@ async fn replies_in_progress_finish_after_the_stop_signal() {
 
 #[tokio::test]
 async fn replies_over_the_grace_period_are_aborted_and_recorded() {
-    let server = Server::with(|options| options.shutdown_grace = Duration::ZERO).await;
+    let server = Server::with(|options| options.server.shutdown_timeout = Duration::ZERO).await;
     let response = server
         .stream("L", json!({"max_tokens": 60_000, "session_id": "cut"}))
         .await;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use clawhost_engine::EngineOptions;
 use clawhost_gateway::GatewayOptions;
 use clawhost_journal::{Finish, Journal, TurnState};
-use clawhost_policy::EngineOptions;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -28,11 +28,11 @@ async fn send_request(server: &Server, path: &str, body: &Value) -> TcpStream {
 
 async fn with(set: impl FnOnce(&mut GatewayOptions)) -> Server {
     let engine = EngineOptions {
-        max_batch: SLOTS,
+        max_num_seqs: SLOTS,
         ..EngineOptions::default()
     };
     Server::on(Journal::in_memory().unwrap(), engine, |options| {
-        options.max_concurrent = SLOTS;
+        options.server.max_concurrent_requests = SLOTS;
         set(options);
     })
     .await
@@ -96,7 +96,7 @@ async fn unread_finished_replies_occupy_no_slot() {
 
 #[tokio::test]
 async fn client_that_does_not_read_is_closed_after_the_write_timeout() {
-    let server = with(|options| options.write_timeout = Duration::from_millis(50)).await;
+    let server = with(|options| options.server.write_timeout = Duration::from_millis(50)).await;
     let mut stalled = Vec::new();
     for max_tokens in [4000, 60_000] {
         let body = chat_body("L", long(max_tokens));

@@ -220,10 +220,7 @@ async fn end_of_stream_is_sent_after_the_turn_is_recorded() {
     }
     let recorded = server.turn(turn);
     assert_eq!(recorded.state, TurnState::Complete);
-    assert_eq!(
-        recorded.completion.unwrap().reply["content"],
-        "Hello, wörld!"
-    );
+    assert_eq!(recorded.completion.unwrap().reply.text(), "Hello, wörld!");
 }
 
 #[tokio::test]
@@ -244,7 +241,7 @@ async fn failure_in_the_middle_is_an_error_event() {
     let recorded = server.ended(turn).await;
     assert_ne!(recorded.state, TurnState::Complete);
     let partial = recorded.completion.unwrap().reply;
-    assert_eq!(partial["content"], "so far so good");
+    assert_eq!(partial.text(), "so far so good");
     // The next request is served, and a failing non-streaming request gets an error status.
     assert_eq!(server.chat("F").await.error(500), "generation_failed");
     server.chat("A").await.ok();

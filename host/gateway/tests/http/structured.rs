@@ -106,7 +106,10 @@ async fn token_bitmask_affects_only_the_sampling_logprob() {
         .await;
     answer.ok();
     let turn = server.turn(answer.turn());
-    assert_eq!(turn.sampling["constraint"]["answer"]["json_schema"], schema);
+    assert_eq!(
+        json!(turn.sampling)["constraint"]["answer"]["json_schema"],
+        schema
+    );
     let reply = turn.completion.unwrap();
     // The vocabulary has only single-byte tokens for it, so every token is forced.
     assert_eq!(reply.token_ids.len(), 5);

@@ -107,7 +107,7 @@ async fn truncated_call_is_returned_as_far_as_generated() {
         .unwrap();
     assert_eq!(marks.len(), 1);
     assert_eq!(
-        server.turn(answer.turn()).completion.unwrap().reply,
+        json!(server.turn(answer.turn()).completion.unwrap().reply),
         choice["message"]
     );
     let streamed = Streamed::of(&read(server.stream("P", cut()).await).await);

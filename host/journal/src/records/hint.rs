@@ -1,8 +1,8 @@
 //! Hints: advice derived from what followed a reply, used to build the teacher's prompt for distillation.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
+use super::PluginMetrics;
 use crate::ids::TurnId;
 use crate::string_enum::string_enum;
 
@@ -48,7 +48,7 @@ pub struct NewHint {
     /// Message of a plugin fault; empty without one.
     pub said: String,
     /// Further metrics of the extractor.
-    pub metrics: Value,
+    pub metrics: PluginMetrics,
     /// Unix milliseconds.
     pub ms: i64,
 }
@@ -86,7 +86,7 @@ pub struct HintRecord {
     /// Message of a plugin fault; empty without one.
     pub said: String,
     /// Further metrics of the extractor.
-    pub metrics: Value,
+    pub metrics: PluginMetrics,
     /// Unix milliseconds.
     pub ms: i64,
 }

@@ -1,5 +1,7 @@
 //! Feedback, verdicts, judgements and samples.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -64,44 +66,36 @@ pub enum VerdictOutcome {
     },
 }
 
-/// A verdict to insert.
+/// Named numbers of a plugin.
+pub type PluginMetrics = BTreeMap<String, f64>;
+
+/// One vote behind a verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct NewVerdict {
-    /// `plugin:<name>` or `user`.
-    pub source: String,
-    /// sha256 of the judge component, in hex.
-    pub digest: Option<String>,
-    /// The reward, or the reason for no verdict.
-    pub outcome: VerdictOutcome,
-    /// The individual votes.
-    pub votes: Value,
-    /// Explanation in text.
+pub struct VoteRecord {
+    /// Score, in the range of the reward.
+    pub score: f32,
+    /// The reason.
     pub rationale: String,
-    /// Further metrics of the judge.
-    pub metrics: Value,
-    /// Unix milliseconds.
-    pub ms: i64,
+    /// The votes of this attempt, if the vote is one of several attempts of a judge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub votes: Option<Vec<VoteRecord>>,
 }
 
-/// A recorded verdict.
+/// A verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VerdictRecord {
-    /// Id of the verdict, from 1.
-    pub id: i64,
-    /// The turn.
-    pub turn: TurnId,
     /// `plugin:<name>` or `user`.
     pub source: String,
     /// sha256 of the judge component, in hex.
     pub digest: Option<String>,
     /// The reward, or the reason for no verdict.
     pub outcome: VerdictOutcome,
-    /// The individual votes.
-    pub votes: Value,
+    /// The judge's own votes for a single attempt, else one vote per attempt; `None` where an attempt gave no verdict.
+    pub votes: Vec<Option<VoteRecord>>,
     /// Explanation in text.
     pub rationale: String,
     /// Further metrics of the judge.
-    pub metrics: Value,
+    pub metrics: PluginMetrics,
     /// Unix milliseconds.
     pub ms: i64,
 }
@@ -127,7 +121,7 @@ pub struct NewJudgement<'a> {
     /// The turn and the evidence that was judged.
     pub turn: EvidenceSnapshot,
     /// Verdicts of the judges and the user, in order.
-    pub verdicts: &'a [NewVerdict],
+    pub verdicts: &'a [VerdictRecord],
     /// Results of the hint extractors.
     pub hints: &'a [NewHint],
     /// The receipts of all plugin calls.
@@ -149,6 +143,67 @@ pub enum JudgementOutcome<'a> {
     KeepPrevious(Option<&'a str>),
 }
 
+/// What a sample was made from.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SampleProvenance {
+    /// The verdicts behind its reward.
+    pub verdicts: Vec<VerdictSource>,
+    /// Digests of all components that contributed, ascending.
+    pub components: Vec<String>,
+    /// The extractors of its hints.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hints: Vec<HintSource>,
+    /// Why the turn stands for its session, if the session was neutral.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<NeutralChoice>,
+    /// Its position in an episode, if an environment made it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub episode: Option<EpisodeStep>,
+}
+
+/// A verdict behind a sample.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VerdictSource {
+    /// `plugin:<name>` or `user`.
+    pub source: String,
+    /// sha256 of the judge component, in hex.
+    pub digest: Option<String>,
+    /// The reward, or the reason for no verdict.
+    pub outcome: VerdictOutcome,
+}
+
+/// An extractor of a sample's hints.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct HintSource {
+    /// `plugin:<name>`.
+    pub source: String,
+    /// sha256 of the extractor component, in hex.
+    pub digest: String,
+}
+
+/// How one turn was chosen from a neutral session.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NeutralChoice {
+    /// The rule.
+    pub rule: String,
+    /// Number of neutral turns.
+    pub neutral_turns: usize,
+    /// Mean logprob of the chosen reply.
+    pub mean_logprob: f64,
+}
+
+/// Position of a sample in an episode.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EpisodeStep {
+    /// Name of its trajectory.
+    pub trajectory: String,
+    /// Step, from 0.
+    pub step: u32,
+    /// Votes on the step.
+    pub votes: Vec<f64>,
+}
+
 /// A training sample to insert.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewSample {
@@ -160,7 +215,7 @@ pub struct NewSample {
     /// Key of the baseline (running mean) for the advantage.
     pub baseline_key: String,
     /// What the sample was made from.
-    pub provenance: Value,
+    pub provenance: SampleProvenance,
 }
 
 /// A recorded sample with the token data that a training step needs.
@@ -183,7 +238,7 @@ pub struct SampleRecord {
     /// Key of the baseline (running mean) for the advantage.
     pub baseline_key: String,
     /// What the sample was made from.
-    pub provenance: Value,
+    pub provenance: SampleProvenance,
     /// Its state.
     pub state: SampleState,
     /// The drop reason.

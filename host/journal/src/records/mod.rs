@@ -1,21 +1,30 @@
-//! The data types of the journal: `New…` types are written, `…Record` types are read.
+//! The data types of the journal: `New…` types are written, `…Record` types are read, and also written where both are
+//! the same.
 
 mod hint;
 mod judgement;
+mod matched;
 mod plugin;
 mod release;
+mod sampling;
 mod step;
 mod turn;
 
 pub use hint::{HintOutcome, HintPlacement, HintRecord, NewHint, SampleHint};
 pub use judgement::{
-    EvidenceSnapshot, Feedback, JudgementOutcome, JudgementRecord, JudgingState, NewJudgement,
-    NewSample, NewVerdict, SampleRecord, SampleState, VerdictOutcome, VerdictRecord,
+    EpisodeStep, EvidenceSnapshot, Feedback, HintSource, JudgementOutcome, JudgementRecord,
+    JudgingState, NeutralChoice, NewJudgement, NewSample, PluginMetrics, SampleProvenance,
+    SampleRecord, SampleState, VerdictOutcome, VerdictRecord, VerdictSource, VoteRecord,
+};
+pub use matched::{
+    CandidateAgreement, EphemeralNote, Fork, MatchCandidate, MatchDecision, MatchMark, MatchRecord,
+    NextStateReport,
 };
 pub use plugin::{
     PluginEntry, PluginKeyPage, PluginPutOutcome, PluginQuota, PluginScope, ReceiptRecord,
 };
 pub use release::{ReleaseAction, ReleaseChange, ReleaseRow, ReleaseState, StepCommit};
+pub use sampling::SamplingRecord;
 pub use step::{
     AdapterRow, NewAdapter, NewStep, QueuedSample, StaleCount, StepOutcome, StepRecord,
 };

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use clawhost_chat::{AssistantMessage, Message, Tool};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Feedback, JudgingState, SampleState, StepOutcome};
+use super::{Feedback, JudgingState, MatchRecord, SampleState, SamplingRecord, StepOutcome};
 use crate::ids::{SampleId, SessionId, TurnId};
 use crate::string_enum::string_enum;
 
@@ -87,8 +88,8 @@ pub struct SessionUpsert {
 pub struct NextState {
     /// The turn whose reply was followed. It becomes a main turn.
     pub turn: TurnId,
-    /// All messages after the reply, a JSON array.
-    pub messages: Value,
+    /// All messages after the reply.
+    pub messages: Vec<Message>,
     /// Time of arrival, unix milliseconds.
     pub ms: i64,
     /// The turn whose request contained them. Default: the first turn of the [`NewRequest`].
@@ -120,8 +121,8 @@ pub struct Retraction {
     pub ms: i64,
     /// The turn whose request contained it, if known.
     pub source: Option<TurnId>,
-    /// The messages, a JSON array.
-    pub messages: Value,
+    /// The messages.
+    pub messages: Vec<Message>,
     /// Arrival time of the messages, unix milliseconds.
     pub came_ms: i64,
     /// Whether a judgement had seen it.
@@ -148,18 +149,16 @@ pub struct NewTurn {
     /// Digest of the request, used to detect retries.
     pub request_digest: String,
     /// Messages of the request.
-    pub messages: Value,
+    pub messages: Vec<Message>,
     /// Tools of the request.
-    pub tools: Value,
-    /// Chat template variables besides messages and tools, such as `enable_thinking`: a JSON object. Default: empty.
-    #[serde(default = "no_variables")]
-    pub template: Value,
+    pub tools: Vec<Tool>,
+    /// Chat template variables besides messages and tools, such as `enable_thinking`. Default: empty.
+    #[serde(default)]
+    pub template: Map<String, Value>,
     /// Token ids of the rendered prompt.
     pub prompt_ids: Vec<u32>,
-    /// Effective sampling parameters.
-    pub sampling: Value,
-    /// Sampling temperature; finite.
-    pub temperature: f32,
+    /// Effective sampling parameters; the temperature is finite.
+    pub sampling: SamplingRecord,
     /// Version of the adapter that serves it; 0 is the base model.
     pub adapter_version: u64,
     /// Digest of that adapter; empty for the base model.
@@ -167,7 +166,7 @@ pub struct NewTurn {
     /// Model name from the request.
     pub model: String,
     /// How the session and the parent were matched.
-    pub matched: Value,
+    pub matched: MatchRecord,
     /// Digests of the message history, in each form in which a later request may repeat it before the reply; see
     /// [`crate::Journal::summaries_by_history_and_reply`]. Default: none.
     #[serde(default)]
@@ -181,8 +180,8 @@ pub struct Completion {
     pub ms: i64,
     /// Finish reason.
     pub finish: Finish,
-    /// The assistant message as sent to the client.
-    pub reply: Value,
+    /// The reply as sent to the client.
+    pub reply: AssistantMessage,
     /// Digest of the normalized reply, used to match later requests.
     pub anchor: Option<String>,
     /// The sampled token ids.
@@ -222,17 +221,17 @@ pub struct TurnRecord {
     /// Digest of the request.
     pub request_digest: String,
     /// Messages of the request.
-    pub messages: Value,
+    pub messages: Vec<Message>,
     /// Tools of the request.
-    pub tools: Value,
-    /// Chat template variables besides messages and tools, a JSON object.
-    #[serde(default = "no_variables")]
-    pub template: Value,
+    pub tools: Vec<Tool>,
+    /// Chat template variables besides messages and tools.
+    #[serde(default)]
+    pub template: Map<String, Value>,
     /// Token ids of the rendered prompt.
     pub prompt_ids: Vec<u32>,
     /// Effective sampling parameters.
-    pub sampling: Value,
-    /// Sampling temperature.
+    pub sampling: SamplingRecord,
+    /// Temperature of the recorded logprobs: [`clawhost_chat::SamplingParams::full_temperature`].
     pub temperature: f32,
     /// Version of the adapter that served it; 0 is the base model.
     pub adapter_version: u64,
@@ -241,13 +240,13 @@ pub struct TurnRecord {
     /// Model name from the request.
     pub model: String,
     /// How the session and the parent were matched, and forks (see [`crate::Journal::record_request`]).
-    pub matched: Value,
+    pub matched: MatchRecord,
     /// Generation state.
     pub state: TurnState,
     /// The reply; for an aborted turn, the partial reply.
     pub completion: Option<Completion>,
     /// All messages that followed the reply.
-    pub next_state: Option<Value>,
+    pub next_state: Option<Vec<Message>>,
     /// Arrival time of the next state, unix milliseconds.
     pub next_ms: Option<i64>,
     /// The turn whose request contained the next state, if known.
@@ -300,24 +299,20 @@ pub struct TurnSummary {
     /// End time of the reply, unix milliseconds.
     pub completed_ms: Option<i64>,
     /// How the session and the parent were matched.
-    pub matched: Value,
+    pub matched: MatchRecord,
 }
 
 /// The inputs that the prompt of a turn was rendered from, so that it can be rendered again with a hint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptInputs {
-    /// Messages of the request, a JSON array in OpenAI format.
-    pub messages: Value,
-    /// Tool definitions of the request, a JSON array in OpenAI format.
-    pub tools: Value,
-    /// Further variables of the chat template, a JSON object.
-    pub template: Value,
+    /// Messages of the request.
+    pub messages: Vec<Message>,
+    /// Tool definitions of the request.
+    pub tools: Vec<Tool>,
+    /// Further variables of the chat template.
+    pub template: Map<String, Value>,
     /// Arrival time of the request, unix milliseconds. The template sees this time, truncated to seconds.
     pub received_ms: i64,
-}
-
-fn no_variables() -> Value {
-    Value::Object(Map::new())
 }
 
 /// A recorded session.

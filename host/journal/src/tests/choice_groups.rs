@@ -48,11 +48,11 @@ fn commit_group(
         .zip(rewards)
         .map(|(turn, reward)| reward.map(|reward| sample_of(*turn, reward)))
         .collect();
-    let verdicts: Vec<[NewVerdict; 1]> = rewards
+    let verdicts: Vec<[VerdictRecord; 1]> = rewards
         .iter()
         .map(|reward| match reward {
             Some(reward) => [verdict(*reward)],
-            None => [NewVerdict {
+            None => [VerdictRecord {
                 outcome: VerdictOutcome::None {
                     reason: "cpu".to_owned(),
                 },

@@ -178,6 +178,24 @@ fn commits_lost_to_a_power_loss_are_not_corruption() {
 }
 
 #[test]
+fn a_watermark_of_another_journal_is_reported() {
+    let image = killed_image(2);
+    let mark = image.path().join("journal.mark");
+    let other = watermark::Watermark {
+        journal: "another".to_owned(),
+        ..watermark::read(image.path()).unwrap()
+    };
+    fs::write(&mark, watermark::encode(&other).unwrap()).unwrap();
+    let problems = check(image.path()).unwrap().problems;
+    assert!(
+        problems[0].contains("belongs to another journal"),
+        "{problems:?}"
+    );
+    drop(Journal::open(image.path()).unwrap());
+    assert!(check(image.path()).unwrap().is_intact());
+}
+
+#[test]
 fn a_zeroed_page_is_detected_and_the_other_rows_are_recovered() {
     let dir = tempdir().unwrap();
     let journal = Journal::open(dir.path()).unwrap();

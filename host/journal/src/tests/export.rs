@@ -1,8 +1,12 @@
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use super::{arrival, completion, feedback, new_turn, published, sample_of, verdict};
+use super::{arrival, completion, feedback, new_turn, published, sample_of, verdict, vote};
 use crate::*;
+
+fn call() -> Value {
+    json!({"id": "call_1", "type": "function", "function": {"name": "read", "arguments": "{}"}})
+}
 
 fn lines(journal: &Journal, what: Export) -> Vec<Value> {
     let mut out = Vec::new();
@@ -21,12 +25,13 @@ fn conversation() -> Journal {
     let mut first = arrival("s", None);
     first.turns[0].received_ms = 1_000_000_000_000;
     let turn = journal.record_request(&first).unwrap()[0];
-    let reply = json!({
+    let reply = serde_json::from_value(json!({
         "role": "assistant",
-        "content": [{ "type": "text", "text": "fifty" }, { "type": "text", "text": "-six" }],
-        "tool_calls": [{ "id": "call_1" }],
+        "content": "fifty-six",
+        "tool_calls": [call()],
         "malformed_tool_calls": ["it is not closed"],
-    });
+    }))
+    .unwrap();
     let done = Completion {
         ms: 1_000_000_000_000,
         reply,
@@ -34,8 +39,10 @@ fn conversation() -> Journal {
     };
     journal.complete(turn, &done).unwrap();
     let mut next = arrival("s", Some(turn));
-    next.next_state_of[0].messages =
-        json!([{ "role": "tool", "content": "ok" }, { "role": "user", "content": "thanks" }]);
+    next.next_state_of[0].messages = serde_json::from_value(
+        json!([{ "role": "tool", "content": "ok" }, { "role": "user", "content": "thanks" }]),
+    )
+    .unwrap();
     let second = journal.record_request(&next).unwrap()[0];
     journal.complete(second, &completion()).unwrap();
     let mut side = arrival("s", None);
@@ -60,12 +67,12 @@ fn conversations_have_the_fields_of_the_record_file() {
         (&json!("s"), &json!(1))
     );
     assert_eq!(line["timestamp"], "2001-09-09 01:46:40");
-    assert_eq!(line["messages"], new_turn(None).messages);
+    assert_eq!(line["messages"], json!(new_turn(None).messages));
     assert_eq!(
         (&line["prompt_text"], &line["response_text"]),
         (&Value::Null, &json!("fifty-six"))
     );
-    assert_eq!(line["tool_calls"], json!([{ "id": "call_1" }]));
+    assert_eq!(line["tool_calls"], json!([call()]));
     assert_eq!(line["malformed_tool_calls"], json!(["it is not closed"]));
     assert_eq!(lines[1]["malformed_tool_calls"], Value::Null);
     assert_eq!(
@@ -103,14 +110,14 @@ fn export_with_a_decoder_has_prompt_text() {
 #[test]
 fn verdicts_have_the_fields_of_the_judge_file_and_a_null_score_without_verdict() {
     let journal = conversation();
-    let objects = json!([{ "vote_id": 0, "score": -1 }, { "vote_id": 1, "score": null }]);
+    let votes = vec![vote(-1.0), None];
     let judged = [
-        NewVerdict {
-            votes: objects.clone(),
+        VerdictRecord {
+            votes,
             ..verdict(-1.0)
         },
         verdict(0.0),
-        NewVerdict {
+        VerdictRecord {
             outcome: VerdictOutcome::None {
                 reason: "timeout".into(),
             },
@@ -127,13 +134,13 @@ fn verdicts_have_the_fields_of_the_judge_file_and_a_null_score_without_verdict()
     );
     assert_eq!(
         (&lines[0]["score"], &lines[0]["votes"]),
-        (&json!(-1.0), &json!([-1, "fail"]))
+        (&json!(-1.0), &json!([-1.0, "fail"]))
     );
     assert_eq!(lines[0]["representative_eval"], "the user moved on");
-    assert_eq!(lines[0]["vote_details"], objects);
+    assert_eq!(lines[0]["vote_details"], json!([vote(-1.0), null]));
     assert_eq!(
         (&lines[1]["score"], &lines[1]["votes"]),
-        (&json!(0.0), &json!([1, 1, "fail"]))
+        (&json!(0.0), &json!([1.0, 1.0, "fail"]))
     );
     assert_eq!(lines[1].get("representative_eval"), None);
     assert_eq!(

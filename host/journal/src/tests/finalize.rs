@@ -81,9 +81,9 @@ fn a_session_with_a_sample_or_another_verdict_yields_none() {
 fn a_zero_reward_without_votes_is_not_neutral() {
     let journal = Journal::in_memory().unwrap();
     let session: SessionId = "s".into();
-    let without_votes = |source: &str| NewVerdict {
+    let without_votes = |source: &str| VerdictRecord {
         source: source.to_owned(),
-        votes: json!([]),
+        votes: Vec::new(),
         ..verdict(0.0)
     };
     let abstained = journal.ready_turn_in("s");

@@ -72,7 +72,7 @@ fn forgotten_text_is_erased_from_the_files() {
     let dir = tempdir().unwrap();
     let journal = Journal::open(dir.path()).unwrap();
     let mut secret = arrival("s", None);
-    secret.turns[0].messages = serde_json::json!(["xyzzy-plugh".repeat(2_000)]);
+    secret.turns[0].messages = vec![clawhost_chat::Message::user("xyzzy-plugh".repeat(2_000))];
     journal.record_request(&secret).unwrap();
     journal.turn_in("other");
     let holds = || {

@@ -11,7 +11,7 @@ fn hint(outcome: HintOutcome) -> NewHint {
         digest: "ff".to_owned(),
         outcome,
         said: String::new(),
-        metrics: json!({ "votes_read": 3.0 }),
+        metrics: [("votes_read".to_owned(), 3.0)].into(),
         ms: 3_000,
     }
 }

@@ -1,13 +1,13 @@
 use serde_json::json;
 
-use super::{arrival, completion, feedback, sample_of, step, verdict};
+use super::{arrival, completion, feedback, sample_of, step, verdict, vote};
 use crate::*;
 
 #[test]
 fn a_judgement_round_trips() {
     let journal = Journal::in_memory().unwrap();
     let turn = journal.ready_turn_in("s");
-    let none = NewVerdict {
+    let none = VerdictRecord {
         outcome: VerdictOutcome::None {
             reason: "timeout".to_owned(),
         },
@@ -41,7 +41,7 @@ fn a_judgement_round_trips() {
     );
     assert_eq!(
         (&verdicts[0].votes, verdicts[1].digest.as_ref()),
-        (&json!([1, 1, null]), None)
+        (&vec![vote(1.0), vote(1.0), None], None)
     );
     assert_eq!(journal.receipts(turn).unwrap(), receipts);
     let page = |after| journal.receipts_after(after, 1).unwrap();

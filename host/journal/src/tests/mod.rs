@@ -9,6 +9,7 @@ mod forget;
 mod hints;
 mod judgements;
 mod ownership;
+mod pairs;
 mod plugin_state;
 mod recovery;
 mod releases;
@@ -17,12 +18,13 @@ mod steps;
 mod storage;
 mod turns;
 
+use clawhost_chat::{Message, SamplingParams};
 use serde_json::json;
 
 use crate::*;
 
 pub(super) fn arrival(session: &str, previous: Option<TurnId>) -> NewRequest {
-    let question = json!([{ "role": "user", "content": "and now?" }]);
+    let question = vec![Message::user("and now?")];
     NewRequest {
         session: SessionUpsert {
             id: session.into(),
@@ -56,25 +58,44 @@ pub(super) fn new_turn(parent: Option<TurnId>) -> NewTurn {
         received_ms: 1_000,
         key: Some("home".to_owned()),
         request_digest: "d1".to_owned(),
-        messages: json!([{ "role": "user", "content": "what is 7 × 8?" }]),
-        tools: json!([]),
-        template: json!({}),
+        messages: vec![Message::user("what is 7 × 8?")],
+        tools: Vec::new(),
+        template: serde_json::Map::new(),
         prompt_ids: vec![1, 2, u32::MAX],
-        sampling: json!({ "temperature": 0.7 }),
-        temperature: 0.7,
+        sampling: SamplingParams {
+            temperature: 0.7,
+            ..SamplingParams::default()
+        }
+        .into(),
         adapter_version: 3,
         adapter_digest: "abc".to_owned(),
         model: "clawhost".to_owned(),
-        matched: json!({ "by": "header" }),
+        matched: by_header(),
         histories: Vec::new(),
     }
+}
+
+/// A request that was matched by a header.
+pub(super) fn by_header() -> MatchRecord {
+    MatchRecord {
+        by: "header".to_owned(),
+        ..MatchRecord::default()
+    }
+}
+
+pub(super) fn vote(score: f32) -> Option<VoteRecord> {
+    Some(VoteRecord {
+        score,
+        rationale: String::new(),
+        votes: None,
+    })
 }
 
 pub(super) fn completion() -> Completion {
     Completion {
         ms: 1_500,
         finish: Finish::Stop,
-        reply: json!({ "role": "assistant", "content": "56" }),
+        reply: "56".into(),
         anchor: Some("a56".to_owned()),
         token_ids: vec![5, 6],
         logprobs: vec![-0.1, -1e-30],
@@ -83,17 +104,17 @@ pub(super) fn completion() -> Completion {
     }
 }
 
-pub(super) fn verdict(reward: f32) -> NewVerdict {
-    NewVerdict {
+pub(super) fn verdict(reward: f32) -> VerdictRecord {
+    VerdictRecord {
         source: "plugin:judge-next-state".to_owned(),
         digest: Some("ff".to_owned()),
         outcome: VerdictOutcome::Verdict {
             reward,
             accept: true,
         },
-        votes: json!([1, 1, null]),
+        votes: vec![vote(1.0), vote(1.0), None],
         rationale: "the user moved on".to_owned(),
-        metrics: json!({ "length": 2 }),
+        metrics: [("length".to_owned(), 2.0)].into(),
         ms: 3_000,
     }
 }
@@ -103,7 +124,10 @@ pub(super) fn sample_of(turn: TurnId, reward: f32) -> NewSample {
         turn,
         reward: Some(reward),
         baseline_key: "home".to_owned(),
-        provenance: json!({ "judge": "ff" }),
+        provenance: SampleProvenance {
+            components: vec!["ff".to_owned()],
+            ..SampleProvenance::default()
+        },
     }
 }
 

@@ -1,6 +1,6 @@
-use serde_json::json;
+use clawhost_chat::Message;
 
-use super::{arrival, completion, feedback, published, sample_of, verdict};
+use super::{arrival, by_header, completion, feedback, published, sample_of, verdict};
 use crate::*;
 
 fn retraction(turn: TurnId) -> NewRetraction {
@@ -15,7 +15,7 @@ fn retraction(turn: TurnId) -> NewRetraction {
 fn correction(turn: TurnId, says: &str) -> NewRequest {
     let mut arrival = arrival("s", Some(turn));
     arrival.retract = vec![retraction(turn)];
-    arrival.next_state_of[0].messages = json!([{ "role": "user", "content": says }]);
+    arrival.next_state_of[0].messages = vec![Message::user(says)];
     arrival
 }
 
@@ -29,10 +29,7 @@ fn a_retracted_next_state_is_replaced_and_stays_recorded() {
 
     let real = journal.record_request(&correction(turn, "wrong")).unwrap()[0];
     let record = journal.record(turn);
-    assert_eq!(
-        record.next_state,
-        Some(json!([{ "role": "user", "content": "wrong" }]))
-    );
+    assert_eq!(record.next_state, Some(vec![Message::user("wrong")]));
     assert_eq!(
         (record.next_source, record.judging),
         (Some(real), JudgingState::Ready)
@@ -46,16 +43,9 @@ fn a_retracted_next_state_is_replaced_and_stays_recorded() {
         (retracted.reason.as_str(), retracted.ms),
         ("a later request leaves it out", 5_000)
     );
-    assert_eq!(
-        retracted.messages,
-        json!([{ "role": "user", "content": "and now?" }])
-    );
+    assert_eq!(retracted.messages, vec![Message::user("and now?")]);
     assert_eq!(journal.counts().unwrap().retractions, 1);
-    assert_eq!(
-        journal.record(real).matched,
-        json!({ "by": "header" }),
-        "no fork"
-    );
+    assert_eq!(journal.record(real).matched, by_header(), "no fork");
 
     journal.forget_session(&"s".into()).unwrap();
     assert_eq!(journal.counts().unwrap().retractions, 0);
@@ -99,10 +89,7 @@ fn a_sample_of_a_retracted_next_state_is_dropped_unless_it_has_trained() {
             .unwrap();
         let judgements = journal.judgements(turn).unwrap();
         let retracted = judgements[0].retracted.as_ref().unwrap();
-        assert_eq!(
-            retracted.messages,
-            json!([{ "role": "user", "content": "and now?" }])
-        );
+        assert_eq!(retracted.messages, vec![Message::user("and now?")]);
         assert!(retracted.judged && judgements[1].retracted.is_none());
     }
 }

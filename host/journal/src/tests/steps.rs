@@ -177,3 +177,21 @@ fn steps_are_listed_newest_first_and_counts_match() {
     let json = serde_json::to_value(&counts).unwrap();
     assert_eq!(json["steps"]["no_signal"], 1);
 }
+
+#[test]
+fn a_dropped_sample_without_a_reason_is_corruption() {
+    let journal = Journal::in_memory().unwrap();
+    let sample = journal.sample_in("a");
+    let dropped = NewStep {
+        dropped: vec![(sample, "stale".to_owned())],
+        ..step(&[])
+    };
+    let id = journal.commit_step(&dropped).unwrap();
+    let read = journal.step(id).unwrap().unwrap();
+    assert_eq!(read.dropped, [(sample, "stale".to_owned())]);
+    journal
+        .write(|tx| Ok(tx.execute("UPDATE samples SET reason = NULL", [])?))
+        .unwrap();
+    let error = journal.step(id).unwrap_err();
+    assert!(matches!(error, JournalError::Corrupt { .. }), "{error}");
+}

@@ -9,7 +9,6 @@ use clawhost_plugins::{
     CallContext, CallResult, Extraction, Fault, FaultKind, Hint, JudgeResult, Outcome, Placement,
     PluginErrorKind, Profile, Receipt, Trajectory, Verdict, Vote,
 };
-use serde_json::json;
 
 use crate::judge::{CallFuture, Component, GroupJudge, HintExtractor, Judge};
 use crate::slots::JudgeSet;
@@ -72,6 +71,30 @@ impl Judge for FakeJudge {
         let receipt = receipt(self, "judge-plugin", &outcome);
         self.calls.lock().unwrap().push(call);
         Box::pin(std::future::ready(JudgeResult { outcome, receipt }))
+    }
+}
+
+/// A judge whose verdict cannot be recorded, because the host panics on its digest.
+pub(super) struct PanickingJudge(pub(super) Arc<FakeJudge>);
+
+impl Component for PanickingJudge {
+    fn name(&self) -> &str {
+        "panicking-judge"
+    }
+
+    fn digest(&self) -> &str {
+        panic!("no digest")
+    }
+}
+
+impl Judge for PanickingJudge {
+    fn score<'a>(
+        &'a self,
+        call: CallContext,
+        trajectory: &'a Trajectory,
+        turn: u32,
+    ) -> CallFuture<'a, JudgeResult> {
+        self.0.score(call, trajectory, turn)
     }
 }
 
@@ -306,12 +329,11 @@ impl Fixture {
             tools: template.tools,
             template: template.template,
             prompt_ids: vec![1, 2],
-            sampling: json!({}),
-            temperature: 1.0,
+            sampling: template.sampling,
             adapter_version: 0,
             adapter_digest: String::new(),
             model: "m".to_owned(),
-            matched: json!({}),
+            matched: template.matched,
             histories: Vec::new(),
         }
     }
@@ -347,7 +369,7 @@ impl Fixture {
     pub(super) fn add_next_state(&self, turn: TurnId, text: &str) {
         let next = NextState {
             turn,
-            messages: json!([{"role": "user", "content": text}]),
+            messages: vec![clawhost_chat::Message::user(text)],
             ms: 2,
             source: None,
         };

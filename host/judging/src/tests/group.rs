@@ -8,10 +8,10 @@ use clawhost_plugins::{Fault, FaultKind, PluginErrorKind};
 use super::fakes::{FakeGroupJudge, FakeHintExtractor, FakeJudge, Fixture, verdict};
 use super::worker::{run_judging, run_judging_with};
 use crate::judge::{GroupJudge, Judge};
-use crate::options::{FaultPolicy, JudgingOptions};
 use crate::rejudge::Rejudger;
 use crate::slots::JudgeSet;
-use crate::votes::CombineRule;
+use clawhost_config::CombineRule;
+use clawhost_config::{FaultPolicy, JudgingOptions};
 
 fn judge_set(group_judge: Arc<FakeGroupJudge>, judge: Arc<FakeJudge>) -> JudgeSet {
     JudgeSet {
@@ -163,9 +163,9 @@ async fn a_group_judge_fault_or_abstention_leaves_all_choices_without_a_verdict(
 async fn the_fault_policy_applies_to_group_judges() {
     let failing = || FakeGroupJudge::new(|_| Err(Fault::new(FaultKind::Stack)));
     let options = |on_fault| JudgingOptions {
-        on_fault,
-        quarantine_after: 2,
-        concurrency: 1,
+        fault_policy: on_fault,
+        quarantine_after_faults: 2,
+        max_concurrent_turns: 1,
         ..JudgingOptions::default()
     };
     let fixture = Fixture::new();
@@ -237,7 +237,7 @@ async fn several_group_judges_combine_by_the_configured_rule() {
         ..JudgeSet::default()
     };
     let options = JudgingOptions {
-        combine: CombineRule::Mean,
+        aggregation: CombineRule::Mean,
         ..JudgingOptions::default()
     };
     run_judging_with(&fixture, judges, options).await;

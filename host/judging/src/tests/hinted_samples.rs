@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use clawhost_journal::{
-    Finish, JudgingState, NewStep, SampleRecord, SampleState, SessionId, StepOutcome, TurnId,
+    Finish, HintSource, JudgingState, NewStep, SampleRecord, SampleState, SessionId, StepOutcome,
+    TurnId,
 };
 use clawhost_plugins::FaultKind;
 use serde_json::json;
 
 use super::fakes::{FakeGroupJudge, FakeHintExtractor, FakeJudge, Fixture, one_judge, verdict};
 use super::worker::run_judging_with;
-use crate::options::{JudgingOptions, NeutralPolicy};
 use crate::slots::JudgeSet;
+use clawhost_config::{JudgingOptions, NeutralPolicy};
 
 /// A judge that returns 0 for every turn.
 fn neutral() -> Arc<FakeJudge> {
@@ -28,7 +29,7 @@ fn judge_set(judge: Arc<FakeJudge>) -> JudgeSet {
 
 fn hinted() -> JudgingOptions {
     JudgingOptions {
-        hinted_samples: true,
+        hint_only_samples: true,
         ..JudgingOptions::default()
     }
 }
@@ -90,12 +91,12 @@ async fn a_hint_without_a_reward_makes_a_sample_only_if_enabled() {
         );
         assert_eq!(texts(&recorded[0]), ["mind: shorter please"]);
         assert_eq!(recorded[0].baseline_key, "laptop/ann");
-        assert_eq!(
-            recorded[0].provenance["components"],
-            json!(["00bb", "00ff"])
-        );
-        let giver = json!([{"source": "plugin:fake-extractor", "digest": "00bb"}]);
-        assert_eq!(recorded[0].provenance["hints"], giver);
+        assert_eq!(recorded[0].provenance.components, ["00bb", "00ff"]);
+        let giver = HintSource {
+            source: "plugin:fake-extractor".to_owned(),
+            digest: "00bb".to_owned(),
+        };
+        assert_eq!(recorded[0].provenance.hints, [giver]);
         let record = fixture.journal.turn(advised).unwrap().unwrap();
         assert_eq!((record.judging, record.reason), (JudgingState::Done, None));
         assert!(samples(&fixture, plain).is_empty(), "no hint, no sample");
@@ -116,7 +117,7 @@ async fn extractors_without_a_judge_make_samples() {
     run_judging_with(&fixture, only, hinted()).await;
     let recorded = samples(&fixture, turn);
     assert_eq!((recorded.len(), recorded[0].reward), (1, None));
-    assert_eq!(recorded[0].provenance["verdicts"], json!([]));
+    assert_eq!(recorded[0].provenance.verdicts, []);
 }
 
 #[tokio::test]
@@ -127,16 +128,13 @@ async fn a_reward_takes_precedence_and_keeps_its_hints() {
     let recorded = samples(&fixture, turn);
     assert_eq!((recorded.len(), recorded[0].reward), (1, Some(-1.0)));
     assert_eq!(texts(&recorded[0]), ["mind: shorter please"]);
-    assert_eq!(
-        recorded[0].provenance["components"],
-        json!(["00bb", "00ff"])
-    );
+    assert_eq!(recorded[0].provenance.components, ["00bb", "00ff"]);
 
     // With `neutral = "sample"` a neutral verdict is a reward of 0.
     let fixture = Fixture::new();
     let turn = fixture.add_turn("shorter please");
     let options = JudgingOptions {
-        neutral: NeutralPolicy::Sample,
+        neutral_policy: NeutralPolicy::Sample,
         ..hinted()
     };
     run_judging_with(&fixture, judge_set(neutral()), options).await;
@@ -149,10 +147,7 @@ async fn untrainable_turns_do_not_train_by_a_hint_either() {
     let rows: [(Change, &str); 3] = [
         (|c| c.finish = Finish::Length, "no verdict: stack"),
         (|c| c.finish = Finish::Aborted, "no verdict: stack"),
-        (
-            |c| c.reply = json!({"role": "assistant", "content": " "}),
-            "no verdict: stack",
-        ),
+        (|c| c.reply = " ".into(), "no verdict: stack"),
     ];
     for (change, why) in rows {
         let fixture = Fixture::new();
@@ -239,7 +234,7 @@ async fn a_session_with_a_hinted_sample_is_not_a_neutral_session() {
             fixture.add_turn("shorter please"),
         );
         let options = JudgingOptions {
-            hinted_samples: wanted,
+            hint_only_samples: wanted,
             ..JudgingOptions::default()
         };
         run_judging_with(&fixture, judge_set(neutral()), options.clone()).await;

@@ -5,8 +5,8 @@ use clawhost_plugins::FaultKind;
 
 use super::fakes::{FakeHintExtractor, FakeJudge, Fixture, one_judge};
 use super::worker::run_judging_with;
-use crate::options::{FaultPolicy, JudgingOptions};
 use crate::slots::JudgeSet;
+use clawhost_config::{FaultPolicy, JudgingOptions};
 use std::sync::Arc;
 
 fn judge_set(extractor: Arc<FakeHintExtractor>) -> JudgeSet {
@@ -96,8 +96,8 @@ async fn an_extractor_fault_records_a_reason_and_keeps_the_verdict() {
     let turn = fixture.add_turn("thanks");
     let failing = FakeHintExtractor::new(Some(FaultKind::Stack));
     let options = JudgingOptions {
-        on_fault: FaultPolicy::Quarantine,
-        quarantine_after: 1,
+        fault_policy: FaultPolicy::Quarantine,
+        quarantine_after_faults: 1,
         ..JudgingOptions::default()
     };
     let state = run_judging_with(&fixture, judge_set(failing.clone()), options).await;
@@ -117,7 +117,7 @@ async fn every_attempt_is_recorded() {
     let fixture = Fixture::new();
     let turn = fixture.add_turn("shorter please");
     let options = JudgingOptions {
-        attempts: 3,
+        calls_per_judge: 3,
         ..JudgingOptions::default()
     };
     run_judging_with(&fixture, judge_set(FakeHintExtractor::new(None)), options).await;

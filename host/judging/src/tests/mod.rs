@@ -1,9 +1,10 @@
 //! Tests of judging through the journal, with fake judges.
 
+use clawhost_chat::Message;
 use clawhost_journal::{
-    Completion, Finish, JudgingState, SessionId, TurnId, TurnKind, TurnRecord, TurnState,
+    Completion, Finish, JudgingState, MatchRecord, SamplingRecord, SessionId, TurnId, TurnKind,
+    TurnRecord, TurnState,
 };
-use serde_json::json;
 
 mod fakes;
 mod group;
@@ -29,16 +30,16 @@ pub(crate) fn turn(id: i64) -> TurnRecord {
         received_ms: 0,
         key: None,
         request_digest: String::new(),
-        messages: json!([{"role": "user", "content": "hi"}]),
-        tools: json!([]),
-        template: json!({}),
+        messages: vec![Message::user("hi")],
+        tools: Vec::new(),
+        template: serde_json::Map::new(),
         prompt_ids: vec![1],
-        sampling: json!({}),
+        sampling: SamplingRecord::default(),
         temperature: 1.0,
         adapter_version: 0,
         adapter_digest: String::new(),
         model: "m".to_owned(),
-        matched: json!({}),
+        matched: MatchRecord::default(),
         state: TurnState::Complete,
         completion: Some(completion(&format!("reply {id}"))),
         next_state: None,
@@ -58,7 +59,7 @@ pub(crate) fn completion(text: &str) -> Completion {
     Completion {
         ms: 1,
         finish: Finish::Stop,
-        reply: json!({"role": "assistant", "content": text}),
+        reply: text.into(),
         anchor: None,
         token_ids: vec![5, 6],
         logprobs: vec![-0.5, -0.5],

@@ -7,12 +7,12 @@ use clawhost_plugins::FaultKind;
 
 use super::fakes::{FakeJudge, Fixture, one_judge, verdict};
 use super::worker::run_judging;
-use crate::options::{FaultPolicy, JudgingOptions};
 use crate::rejudge::{RejudgeResult, Rejudger};
+use clawhost_config::{FaultPolicy, JudgingOptions};
 
 async fn rejudge(fixture: &Fixture, judge: Arc<FakeJudge>, turn: TurnId) -> RejudgeResult {
     let options = JudgingOptions {
-        on_fault: FaultPolicy::Stop,
+        fault_policy: FaultPolicy::Stop,
         ..JudgingOptions::default()
     };
     let rejudging = Rejudger::with(one_judge(judge), options);
@@ -103,7 +103,7 @@ async fn judges_see_a_next_state_that_was_retracted_later() {
     assert_eq!(shown_now.lock().unwrap()[..], then[1..]);
     let judgements = fixture.journal.judgements(turn).unwrap();
     let retracted = judgements[0].retracted.as_ref().unwrap();
-    assert_eq!(retracted.messages[0]["content"], "name this chat");
+    assert_eq!(retracted.messages[0].text(), "name this chat");
 }
 
 #[tokio::test]

@@ -4,9 +4,9 @@ use clawhost_journal::{Finish, JudgingState, TurnId};
 
 use super::fakes::{FakeJudge, Fixture, abstention, verdict};
 use super::worker::{reason, run_judging, run_judging_with, samples};
-use crate::options::JudgingOptions;
 use crate::slots::JudgeSet;
-use crate::votes::CombineRule;
+use clawhost_config::CombineRule;
+use clawhost_config::JudgingOptions;
 
 #[tokio::test]
 async fn a_truncated_reply_trains_once_it_has_a_next_state_or_feedback() {
@@ -105,7 +105,7 @@ async fn abstaining_judges_are_ignored() {
         ..JudgeSet::default()
     };
     let options = JudgingOptions {
-        combine: CombineRule::Mean,
+        aggregation: CombineRule::Mean,
         ..JudgingOptions::default()
     };
     run_judging_with(&fixture, both, options).await;
@@ -116,7 +116,7 @@ async fn abstaining_judges_are_ignored() {
     let fixture = Fixture::new();
     let turn = fixture.add_turn("thanks");
     let options = JudgingOptions {
-        attempts: 3,
+        calls_per_judge: 3,
         ..JudgingOptions::default()
     };
     let once = FakeJudge::new(|call, _| {

@@ -7,10 +7,10 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::fakes::{FakeJudge, Fixture, abstention, one_judge, verdict};
-use crate::options::{JudgingOptions, NeutralPolicy};
 use crate::slots::JudgeSet;
 use crate::status::JudgingSnapshot;
 use crate::worker::JudgeWorker;
+use clawhost_config::{JudgingOptions, NeutralPolicy};
 
 /// A neutral vote for "hm", no vote for "k", +1 for thanks, -1 for anything else.
 fn judge() -> Arc<FakeJudge> {
@@ -98,10 +98,10 @@ async fn a_neutral_session_yields_one_sample_of_its_least_likely_turn() {
         (Some(0.0), "laptop/ann")
     );
     assert_eq!(
-        sample.provenance["chosen"],
+        json!(sample.provenance.chosen),
         json!({"rule": "at least one", "neutral_turns": 2, "mean_logprob": -1.75})
     );
-    assert_eq!(sample.provenance["components"], json!(["00ff"]));
+    assert_eq!(sample.provenance.components, ["00ff"]);
     assert_eq!(
         fixture.journal.turn(unsure).unwrap().unwrap().judging,
         JudgingState::Done
@@ -128,7 +128,7 @@ async fn abstentions_never_train() {
     for options in [
         JudgingOptions::default(),
         JudgingOptions {
-            neutral: NeutralPolicy::Sample,
+            neutral_policy: NeutralPolicy::Sample,
             ..JudgingOptions::default()
         },
     ] {
@@ -164,7 +164,7 @@ async fn abstained_turns_are_not_candidates_of_a_neutral_session() {
     let sample = fixture.journal.samples_of_turn(neutral).unwrap().remove(0);
     assert_eq!(sample.reward, Some(0.0));
     assert_eq!(
-        sample.provenance["chosen"],
+        json!(sample.provenance.chosen),
         json!({"rule": "at least one", "neutral_turns": 1, "mean_logprob": -0.5})
     );
 }
@@ -188,11 +188,11 @@ async fn a_non_neutral_verdict_excludes_the_neutral_turns() {
 #[tokio::test]
 async fn at_least_one_can_be_disabled_and_is_redundant_when_neutral_verdicts_train() {
     let off = JudgingOptions {
-        at_least_one: false,
+        keep_one_neutral_turn: false,
         ..JudgingOptions::default()
     };
     let all = JudgingOptions {
-        neutral: NeutralPolicy::Sample,
+        neutral_policy: NeutralPolicy::Sample,
         ..JudgingOptions::default()
     };
     for (options, expected) in [(off, vec![]), (all, vec![0.0])] {

@@ -9,8 +9,8 @@ use tokio::sync::{Semaphore, watch};
 
 use super::fakes::{FakeJudge, Fixture, one_judge, verdict};
 use crate::judge::{CallFuture, Component, Judge};
-use crate::options::{FaultPolicy, JudgingOptions};
 use crate::worker::JudgeWorker;
+use clawhost_config::{FaultPolicy, JudgingOptions};
 
 /// A judge that blocks until it is released.
 struct BlockingJudge {
@@ -96,8 +96,8 @@ async fn a_running_call_finishes_on_the_replaced_judge() {
 async fn replacing_a_judge_ends_its_quarantine_and_unknown_names_are_rejected() {
     let fixture = Fixture::new();
     let options = JudgingOptions {
-        on_fault: FaultPolicy::Quarantine,
-        quarantine_after: 1,
+        fault_policy: FaultPolicy::Quarantine,
+        quarantine_after_faults: 1,
         ..JudgingOptions::default()
     };
     let bad = FakeJudge::faulty(FaultKind::Stack);
@@ -147,7 +147,7 @@ impl Judge for NamedJudge {
 async fn an_unloaded_judge_gives_no_verdict_until_it_is_replaced() {
     let fixture = Fixture::new();
     let options = JudgingOptions {
-        on_fault: FaultPolicy::Stop,
+        fault_policy: FaultPolicy::Stop,
         ..JudgingOptions::default()
     };
     let judge = FakeJudge::thanks();

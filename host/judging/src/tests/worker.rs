@@ -1,6 +1,7 @@
 //! Tests of the judging loop: verdicts, samples, and the reasons for missing ones.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use clawhost_journal::{
     Finish, JudgingState, NewStep, SampleRecord, SampleState, StepOutcome, TurnId, VerdictOutcome,
@@ -9,11 +10,11 @@ use clawhost_plugins::{FaultKind, PluginErrorKind};
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::fakes::{FakeJudge, Fixture, one_judge, transient, verdict};
-use crate::options::{FaultPolicy, JudgingOptions, NeutralPolicy};
+use super::fakes::{FakeJudge, Fixture, PanickingJudge, one_judge, transient, verdict};
 use crate::slots::JudgeSet;
 use crate::status::JudgingSnapshot;
 use crate::worker::JudgeWorker;
+use clawhost_config::{FaultPolicy, JudgingOptions, NeutralPolicy};
 
 /// Runs judging until no turn is ready, and returns the last status.
 pub(super) async fn run_judging(
@@ -76,7 +77,7 @@ async fn a_next_state_becomes_a_verdict_and_a_sample() {
         assert_eq!(samples.len(), 1);
         assert_eq!(samples[0].reward, Some(reward));
         assert_eq!(samples[0].baseline_key, "laptop/ann");
-        assert_eq!(samples[0].provenance["components"], json!(["00ff"]));
+        assert_eq!(samples[0].provenance.components, ["00ff"]);
         let verdicts = fixture.journal.verdicts(turn).unwrap();
         assert_eq!(verdicts[0].source, "plugin:fake-judge");
         assert_eq!(verdicts[0].rationale, format!("because {reward}"));
@@ -114,9 +115,31 @@ async fn a_judge_fault_leaves_no_verdict_and_no_sample() {
 }
 
 #[tokio::test]
+async fn a_panic_in_a_call_is_a_missing_verdict_and_ends_nothing_else() {
+    let fixture = Fixture::new();
+    let broken = fixture.add_turn("thanks for the panic");
+    let good = fixture.add_turn("thanks");
+    let judge = FakeJudge::new(|_, trajectory| {
+        let last = trajectory.turns.last().unwrap();
+        let next = last.next_state.last().unwrap().visible_text();
+        assert!(!next.contains("panic"), "the judge met {next}");
+        Ok(verdict(1.0))
+    });
+    let state = run_judging(&fixture, judge, JudgingOptions::default()).await;
+    assert_eq!((state.judged, state.samples), (2, 1));
+    assert_eq!(
+        reason(&fixture, broken),
+        (JudgingState::Skipped, Some("no verdict: panic".to_owned()))
+    );
+    let verdicts = fixture.journal.verdicts(broken).unwrap();
+    assert!(verdicts[0].rationale.contains("the judge met"));
+    assert_eq!(samples(&fixture, good).len(), 1);
+}
+
+#[tokio::test]
 async fn transient_errors_are_retried_up_to_the_limit() {
     let quick = JudgingOptions {
-        retry_wait_ms: 0,
+        retry_backoff: Duration::ZERO,
         ..JudgingOptions::default()
     };
     let fixture = Fixture::new();
@@ -149,8 +172,8 @@ async fn attempts_combine_by_majority_and_missing_votes_are_ignored() {
         })
     };
     let options = JudgingOptions {
-        attempts: 3,
-        neutral: NeutralPolicy::Sample,
+        calls_per_judge: 3,
+        neutral_policy: NeutralPolicy::Sample,
         ..JudgingOptions::default()
     };
     for (given, expected) in [
@@ -183,11 +206,11 @@ async fn skipped_turns_record_their_reason() {
         turn
     };
     let cut = add_turn(|c| c.finish = Finish::Aborted);
-    let empty = add_turn(|c| c.reply = json!({"role": "assistant", "content": "  "}));
+    let empty = add_turn(|c| c.reply = "  ".into());
     let tools = add_turn(|c| {
         c.finish = Finish::ToolCalls;
-        c.reply = json!({"role": "assistant", "content": null, "tool_calls": [
-            {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]});
+        c.reply.content = None;
+        c.reply.tool_calls = vec![clawhost_chat::ToolCall::new("1", "f", "{}")];
     });
     run_judging(&fixture, FakeJudge::thanks(), JudgingOptions::default()).await;
     let skipped = |why: &str| (JudgingState::Skipped, Some(why.to_owned()));
@@ -294,9 +317,9 @@ async fn consecutive_faults_quarantine_a_judge() {
         fixture.add_turn("thanks");
     }
     let options = JudgingOptions {
-        on_fault: FaultPolicy::Quarantine,
-        quarantine_after: 2,
-        concurrency: 1,
+        fault_policy: FaultPolicy::Quarantine,
+        quarantine_after_faults: 2,
+        max_concurrent_turns: 1,
         ..JudgingOptions::default()
     };
     let judge = FakeJudge::faulty(FaultKind::Stack);
@@ -313,7 +336,7 @@ async fn abstaining_is_not_a_fault() {
         fixture.add_turn("thanks");
     }
     let options = JudgingOptions {
-        on_fault: FaultPolicy::Stop,
+        fault_policy: FaultPolicy::Stop,
         ..JudgingOptions::default()
     };
     let judge = FakeJudge::faulty(FaultKind::PluginError {
@@ -330,7 +353,7 @@ async fn the_stop_policy_leaves_the_turn_ready() {
     let fixture = Fixture::new();
     let turn = fixture.add_turn("thanks");
     let options = JudgingOptions {
-        on_fault: FaultPolicy::Stop,
+        fault_policy: FaultPolicy::Stop,
         ..JudgingOptions::default()
     };
     let state = run_judging(&fixture, FakeJudge::faulty(FaultKind::Stack), options).await;
@@ -345,7 +368,7 @@ async fn a_backlog_is_judged_within_the_concurrency_limit() {
     let fixture = Fixture::new();
     let turns: Vec<TurnId> = (0..40).map(|_| fixture.add_turn("thanks")).collect();
     let options = JudgingOptions {
-        concurrency: 3,
+        max_concurrent_turns: 3,
         ..JudgingOptions::default()
     };
     let state = run_judging(&fixture, FakeJudge::thanks(), options).await;
@@ -360,7 +383,7 @@ fn host_deadline() -> FaultKind {
 
 fn no_defer_wait() -> JudgingOptions {
     JudgingOptions {
-        defer_wait_ms: 0,
+        deferral_backoff: Duration::ZERO,
         ..JudgingOptions::default()
     }
 }
@@ -378,7 +401,7 @@ async fn host_conditions_defer_the_judgement_and_do_not_count_as_faults() {
             },
         );
     let options = JudgingOptions {
-        on_fault: FaultPolicy::Stop,
+        fault_policy: FaultPolicy::Stop,
         ..no_defer_wait()
     };
     let state = run_judging(&fixture, judge.clone(), options).await;
@@ -399,9 +422,9 @@ async fn a_turn_is_recorded_without_a_verdict_after_the_last_deferral() {
     let (first, second) = (fixture.add_turn("thanks"), fixture.add_turn("no"));
     let judge = FakeJudge::faulty(host_deadline());
     let options = JudgingOptions {
-        deferrals: 2,
-        on_fault: FaultPolicy::Quarantine,
-        quarantine_after: 1,
+        max_deferrals: 2,
+        fault_policy: FaultPolicy::Quarantine,
+        quarantine_after_faults: 1,
         ..no_defer_wait()
     };
     let state = run_judging(&fixture, judge.clone(), options).await;
@@ -414,4 +437,20 @@ async fn a_turn_is_recorded_without_a_verdict_after_the_last_deferral() {
         assert_eq!(reason(&fixture, turn), expected);
         assert_eq!(fixture.journal.receipts(turn).unwrap().len(), 3);
     }
+}
+
+#[tokio::test]
+async fn a_panic_outside_of_a_call_skips_the_turn_until_new_evidence_arrives() {
+    let fixture = Fixture::new();
+    let turn = fixture.add_turn("thanks");
+    let judge = Arc::new(PanickingJudge(FakeJudge::thanks()));
+    let state = run_judging_with(&fixture, one_judge(judge), JudgingOptions::default()).await;
+    let reason_text = "judging panicked: no digest".to_owned();
+    assert_eq!(state.skipped.get(&reason_text), Some(&1), "{state:?}");
+    let expected = (JudgingState::Skipped, Some(reason_text));
+    assert_eq!(reason(&fixture, turn), expected);
+    assert!(samples(&fixture, turn).is_empty());
+    fixture.add_feedback(turn, None, Some("thanks"));
+    run_judging(&fixture, FakeJudge::thanks(), JudgingOptions::default()).await;
+    assert_eq!(samples(&fixture, turn)[0].reward, Some(1.0));
 }

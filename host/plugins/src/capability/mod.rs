@@ -1,4 +1,4 @@
-//! What a component can reach, one file for each host interface.
+//! The host interfaces that a component can import, one module each.
 //!
 //! Every function counts against the call's budgets before it does anything.
 

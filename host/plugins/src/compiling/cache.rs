@@ -183,7 +183,9 @@ impl Cache {
             .read(true)
             .custom_flags(flags.bits().cast_signed())
             .open(path);
-        let display_path = self.display_path.join(path.file_name().unwrap_or_default());
+        let display_path = self
+            .display_path
+            .join(path.file_name().expect("an entry has a name"));
         let untrusted = |why: String| {
             let path = display_path.display();
             EntryError::Untrusted(format!(
@@ -347,7 +349,7 @@ impl Checksum {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
-            crc.update(chunk.get(..read).unwrap_or_default());
+            crc.update(&chunk[..read]);
             bytes += read as u64;
         }
         Ok(Checksum {
@@ -366,7 +368,7 @@ impl std::fmt::Display for Checksum {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::Profile;
+    use clawhost_config::Profile;
 
     #[test]
     fn an_unusable_directory_is_rejected_with_a_remedy() {

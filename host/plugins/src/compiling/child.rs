@@ -12,9 +12,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use wasmtime::Engine;
 
 use super::engine_error;
-use super::limits::CompileLimits;
 use super::request::{CompileRequest, EXIT_FAILED, EXIT_INVALID, EXIT_NO_MEMORY};
 use crate::engine;
+use clawhost_config::CompileLimits;
 
 /// Maximum compiler threads. Each reserves address space, which is limited, so the number of cores does not raise it.
 const THREADS: usize = 4;
@@ -90,8 +90,8 @@ fn set_limits(limits: &CompileLimits) -> io::Result<()> {
     limit(Resource::Fsize, 0, 0)?;
     limit(Resource::Nofile, FILES, 0)?;
     // The soft limit sends SIGXCPU, which names the reason; the hard limit two seconds later cannot be ignored.
-    limit(Resource::Cpu, limits.cpu_seconds, 2)?;
-    limit(Resource::As, limits.memory_bytes, 0)
+    limit(Resource::Cpu, limits.cpu_time.as_secs().max(1), 2)?;
+    limit(Resource::As, limits.memory, 0)
 }
 
 /// Sets the soft limit to `wanted` and the hard limit to `wanted + slack`. A lower existing limit stays.

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use sha2::{Digest, Sha256};
 use wasmtime::Engine;
 
-use crate::profile::Profile;
+use clawhost_config::Profile;
 
 /// The format version. Changes when the cached data or its format changes.
 const FORMAT: &[u8] = b"clawhost compiled component 2";
@@ -43,8 +43,7 @@ impl Hasher for Sha256Hasher {
 
     fn finish(&self) -> u64 {
         let digest = self.0.clone().finalize();
-        let first = digest.first_chunk().copied().unwrap_or_default();
-        u64::from_le_bytes(first)
+        u64::from_le_bytes(*digest.first_chunk().expect("a digest has 32 bytes"))
     }
 }
 
@@ -53,10 +52,14 @@ mod tests {
     use super::*;
     use crate::engine::WasmRuntime;
     use crate::options::HostOptions;
+    use clawhost_config::PluginHostConfig;
 
     fn key(profile: Profile, pooling: bool, digest: &str) -> CacheKey {
         let options = HostOptions {
-            instances: 2,
+            config: PluginHostConfig {
+                max_instances: 2,
+                ..PluginHostConfig::default()
+            },
             pooling,
             ..HostOptions::default()
         };

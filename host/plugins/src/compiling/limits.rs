@@ -1,73 +1,30 @@
 //! Limits on compiling one component.
 
-use serde::{Deserialize, Serialize};
-
-/// Limits on compiling one component. A Python judge of 18 MB with its interpreter needs less than a tenth of the time
-/// and a third of the memory; no other plugin language needs more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct CompileLimits {
-    /// CPU time of the compiler process, all threads together, in seconds. Default 120.
-    pub cpu_seconds: u64,
-    /// Wall time, in milliseconds. The compiler has a lower priority than serving, which may use most of the CPU.
-    /// Default 240,000.
-    pub wall_ms: u64,
-    /// Address space of the compiler process, in bytes; some of it is reserved and never used. Default 2 GiB.
-    pub memory_bytes: u64,
-    /// Size of the compiled code, in bytes, including initial memory images. Default 256 MiB.
-    pub code_bytes: u64,
-    /// The same limit as a multiple of the component's size; at least 8 MiB are always allowed. Prevents a small
-    /// component from filling the cache and the server's memory. Default 16.
-    pub code_ratio: u64,
-}
+use clawhost_config::CompileLimits;
 
 /// Compiled code that every component is allowed, in bytes, whatever its size.
 const MIN_CODE_LIMIT: u64 = 8 << 20;
 
-impl Default for CompileLimits {
-    fn default() -> Self {
-        CompileLimits {
-            cpu_seconds: 120,
-            wall_ms: 240_000,
-            memory_bytes: 2 << 30,
-            code_bytes: 256 << 20,
-            code_ratio: 16,
-        }
+/// The limit on this resource for a component of `component` bytes, in the unit of [`CompileResource`].
+pub(super) fn limit(limits: &CompileLimits, resource: CompileResource, component: usize) -> u64 {
+    match resource {
+        CompileResource::CpuSeconds => limits.cpu_time.as_secs().max(1),
+        CompileResource::WallMs => u64::try_from(limits.wall_time.as_millis()).unwrap_or(u64::MAX),
+        CompileResource::MemoryBytes => limits.memory,
+        CompileResource::CodeBytes => limits.code_size,
+        CompileResource::CodeRatio => limits
+            .code_ratio
+            .saturating_mul(component as u64)
+            .max(MIN_CODE_LIMIT),
     }
 }
 
-impl CompileLimits {
-    /// The limit on this resource for a component of `component` bytes, in the unit of [`CompileResource`].
-    pub(super) fn limit(&self, resource: CompileResource, component: usize) -> u64 {
-        match resource {
-            CompileResource::CpuSeconds => self.cpu_seconds,
-            CompileResource::WallMs => self.wall_ms,
-            CompileResource::MemoryBytes => self.memory_bytes,
-            CompileResource::CodeBytes => self.code_bytes,
-            CompileResource::CodeRatio => self
-                .code_ratio
-                .saturating_mul(component as u64)
-                .max(MIN_CODE_LIMIT),
-        }
-    }
-
-    /// The lower of the two limits on compiled code, with its resource.
-    pub(super) fn code_limit(&self, component: usize) -> (CompileResource, u64) {
-        let by_size = self.limit(CompileResource::CodeRatio, component);
-        match by_size < self.code_bytes {
-            true => (CompileResource::CodeRatio, by_size),
-            false => (CompileResource::CodeBytes, self.code_bytes),
-        }
-    }
-}
-
-impl std::fmt::Display for CompileLimits {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{} s of CPU time, {} ms, {} bytes of memory, {} bytes of code",
-            self.cpu_seconds, self.wall_ms, self.memory_bytes, self.code_bytes
-        )
+/// The lower of the two limits on compiled code, with its resource.
+pub(super) fn code_limit(limits: &CompileLimits, component: usize) -> (CompileResource, u64) {
+    let by_size = limit(limits, CompileResource::CodeRatio, component);
+    match by_size < limits.code_size {
+        true => (CompileResource::CodeRatio, by_size),
+        false => (CompileResource::CodeBytes, limits.code_size),
     }
 }
 
@@ -90,10 +47,10 @@ impl CompileResource {
     /// The field of [`CompileLimits`], which is also the key in the configuration.
     pub fn key(self) -> &'static str {
         match self {
-            CompileResource::CpuSeconds => "cpu_seconds",
-            CompileResource::WallMs => "wall_ms",
-            CompileResource::MemoryBytes => "memory_bytes",
-            CompileResource::CodeBytes => "code_bytes",
+            CompileResource::CpuSeconds => "cpu_time",
+            CompileResource::WallMs => "wall_time",
+            CompileResource::MemoryBytes => "memory",
+            CompileResource::CodeBytes => "code_size",
             CompileResource::CodeRatio => "code_ratio",
         }
     }

@@ -4,8 +4,8 @@
 //! compiled in a subprocess under limits, if the options configure a compiler command. The code is cached, so each
 //! component is compiled once per profile and engine version. Grants and capabilities are not considered here.
 
-mod command;
-mod limits;
+pub(crate) mod command;
+pub(crate) mod limits;
 mod request;
 mod slots;
 mod trusted;
@@ -38,7 +38,7 @@ use crate::engine::WasmRuntime;
 use crate::error::PluginError;
 use crate::options::HostOptions;
 use crate::printable::one_line;
-use crate::profile::Profile;
+use clawhost_config::{CompileLimits, Profile};
 
 use cache::Cache;
 use key::CacheKey;
@@ -48,7 +48,7 @@ use trusted::CompiledCode;
 
 pub use child::compile_component;
 pub use command::CompilerCommand;
-pub use limits::{CompileLimits, CompileResource, CompilerExit};
+pub use limits::{CompileResource, CompilerExit};
 
 /// Engine errors are truncated to this many bytes.
 const ENGINE_ERROR_BYTES: usize = 4 << 10;
@@ -85,9 +85,9 @@ impl ComponentCompiler {
         let cache = options
             .cache
             .as_deref()
-            .filter(|_| options.cache_bytes > 0)
+            .filter(|_| options.config.cache_size > 0)
             .and_then(|dir| {
-                Cache::open(dir, options.cache_bytes)
+                Cache::open(dir, options.config.cache_size)
                     .inspect_err(|error| {
                         tracing::warn!(
                             "compiled components are not cached in {}: {error}",
@@ -98,7 +98,7 @@ impl ComponentCompiler {
             });
         ComponentCompiler {
             command,
-            limits: options.compiling,
+            limits: options.config.compiling,
             cache,
             slots: CompileSlots::default(),
         }
@@ -145,7 +145,7 @@ impl ComponentCompiler {
             }
             None => {
                 let code = engine.precompile_component(bytes).map_err(invalid)?;
-                let (resource, limit) = self.limits.code_limit(bytes.len());
+                let (resource, limit) = limits::code_limit(&self.limits, bytes.len());
                 if code.len() as u64 > limit {
                     return Err(PluginError::CompilerLimit { resource, limit });
                 }

@@ -8,12 +8,11 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::command::CompilerCommand;
-use super::limits::{CompileResource, CompilerExit};
+use super::limits::{self, CompileResource, CompilerExit};
 use super::request::{CompileRequest, EXIT_INVALID, EXIT_NO_MEMORY};
 use super::trusted::CompiledCode;
 use crate::error::PluginError;
@@ -76,7 +75,7 @@ impl CompilerProcess {
         component: &[u8],
     ) -> io::Result<CompilerOutput> {
         let line = request.to_line()?;
-        let (code_resource, max_code) = request.limits.code_limit(component.len());
+        let (code_resource, max_code) = limits::code_limit(&request.limits, component.len());
         let no_pipes = || io::Error::other("its pipes are not available");
         let child = self.0.as_mut().ok_or_else(no_pipes)?;
         let mut stdin = child.stdin.take().ok_or_else(no_pipes)?;
@@ -104,7 +103,7 @@ impl CompilerProcess {
             };
             let readers: io::Result<_> = start_threads();
             let exceeded = match &readers {
-                Ok(_) => match events.recv_timeout(Duration::from_millis(request.limits.wall_ms)) {
+                Ok(_) => match events.recv_timeout(request.limits.wall_time) {
                     Ok(Event::Exited) => None,
                     Ok(Event::TooMuchCode) => Some(code_resource),
                     Err(_) => Some(CompileResource::WallMs),
@@ -207,7 +206,7 @@ fn interpret_exit(
     );
     let exhausted = |resource| PluginError::CompilerLimit {
         resource,
-        limit: request.limits.limit(resource, component),
+        limit: limits::limit(&request.limits, resource, component),
     };
     if let Some(resource) = exceeded {
         return Err(exhausted(resource));
@@ -234,7 +233,8 @@ fn interpret_exit(
         {
             return Err(exhausted(CompileResource::MemoryBytes));
         }
-        (None, signal) => CompilerExit::Signal(signal.unwrap_or_default()),
+        (None, Some(signal)) => CompilerExit::Signal(signal),
+        (None, None) => unreachable!("a process that has ended has an exit code or a signal"),
     };
     Err(PluginError::CompilerCrashed {
         exit,

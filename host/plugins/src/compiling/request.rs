@@ -5,10 +5,8 @@
 
 use std::io::{self, BufRead, Read};
 
+use clawhost_config::{CompileLimits, Profile};
 use serde::{Deserialize, Serialize};
-
-use super::limits::CompileLimits;
-use crate::profile::Profile;
 
 /// Exit code: the component is invalid; the reason is on standard error.
 pub(super) const EXIT_INVALID: u8 = 10;

@@ -5,6 +5,7 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use super::key::CacheKey;
+use crate::lock::lock;
 
 /// Maximum concurrent compilations. Each may use all of its limits.
 const MAX_CONCURRENT: usize = 4;
@@ -25,7 +26,7 @@ pub(super) struct CompileSlot<'a> {
 impl CompileSlots {
     /// Waits until no other thread compiles this component and a slot is free.
     pub(super) fn acquire(&self, key: &CacheKey) -> CompileSlot<'_> {
-        let busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let busy = lock(&self.busy);
         let occupied =
             |busy: &mut Vec<CacheKey>| busy.len() >= MAX_CONCURRENT || busy.contains(key);
         let mut busy = self
@@ -42,11 +43,7 @@ impl CompileSlots {
 
 impl Drop for CompileSlot<'_> {
     fn drop(&mut self) {
-        let mut busy = self
-            .slots
-            .busy
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut busy = lock(&self.slots.busy);
         busy.retain(|key| *key != self.key);
         self.slots.released.notify_all();
     }

@@ -12,7 +12,7 @@ use super::command::CompilerCommand;
 use super::request::{CompileRequest, EXIT_FAILED};
 use super::trusted::CompiledCode;
 use crate::error::PluginError;
-use crate::profile::Profile;
+use clawhost_config::Profile;
 
 const UNSUPPORTED: &str = "this system supports neither process limits nor file modes";
 

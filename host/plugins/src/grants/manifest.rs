@@ -7,10 +7,12 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use clawhost_config::Limits;
 use serde::Deserialize;
 
-use crate::call::Limits;
+use crate::call::TICK;
 use crate::grants::{Capability, Grants, Origin};
 use crate::regular_file::{FileError, read_regular_file};
 
@@ -58,7 +60,7 @@ struct Wants {
     models: Option<BTreeSet<String>>,
 }
 
-/// Limits of every call, by their names in the configuration. The lower of this and the configured limit applies.
+/// Limits of every call. The lower of this and the configured limit applies.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Budgets {
@@ -253,11 +255,18 @@ impl Budgets {
         }
         let positive = |own: Option<NonZeroU64>| own.map(NonZeroU64::get);
         Limits {
-            cpu_ticks: lower(limits.cpu_ticks, positive(self.cpu_ticks)),
+            cpu_time: lower(
+                limits.cpu_time,
+                self.cpu_ticks
+                    .map(|n| TICK.saturating_mul(u32::try_from(n.get()).unwrap_or(u32::MAX))),
+            ),
             fuel: lower(limits.fuel, positive(self.fuel)),
-            wall_ms: lower(limits.wall_ms, positive(self.wall_ms)),
-            memory_bytes: lower(
-                limits.memory_bytes,
+            wall_time: lower(
+                limits.wall_time,
+                self.wall_ms.map(|n| Duration::from_millis(n.get())),
+            ),
+            memory: lower(
+                limits.memory,
                 positive(self.memory_bytes)
                     .map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
             ),
@@ -391,7 +400,8 @@ mod tests {
             .unwrap()
             .budgets()
             .narrow(Limits::default());
-        assert_eq!((narrowed.wall_ms, narrowed.model_calls), (5, 0));
+        assert_eq!(narrowed.wall_time, Duration::from_millis(5));
+        assert_eq!(narrowed.model_calls, 0);
         assert_eq!(narrowed.model_tokens, Limits::default().model_tokens);
         let unchanged = Budgets::default().narrow(Limits::default());
         assert_eq!(unchanged, Limits::default());

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use super::latencies::{CallLatencies, CallOutcome, measure};
 use super::sample::Sample;
-use crate::call::{CallContext, Limits};
-use crate::host::{CallResult, Plugin};
+use crate::call::CallContext;
+use crate::host::Plugin;
 use crate::kind::Kind;
+use crate::receipt::CallResult;
 use crate::worlds::environment::EpisodeTask;
 
 /// Makes `calls` calls of the plugin's kind, `concurrency` at a time, each in a fresh instance: a loss is evaluated, an
@@ -29,7 +30,7 @@ pub async fn measure_calls(
 async fn call(plugin: &Plugin, sample: &Sample) -> CallOutcome {
     let call = CallContext {
         run_id: "measure".to_owned(),
-        limits: Limits::for_kind(plugin.kind()),
+        limits: plugin.kind().default_limits(),
         ..CallContext::default()
     };
     match plugin.kind() {
@@ -77,15 +78,19 @@ fn outcome<T>(result: CallResult<T>) -> CallOutcome {
 mod tests {
     use super::*;
     use crate::grants::Grants;
-    use crate::host::{HostOptions, PluginHost};
+    use crate::host::PluginHost;
     use crate::measure::BareEngine;
-    use crate::profile::Profile;
+    use crate::options::HostOptions;
+    use clawhost_config::{PluginHostConfig, Profile};
 
     #[tokio::test]
     async fn first_party_losses_stay_within_the_default_limits() {
         let host = PluginHost::new(HostOptions {
-            threads: 1,
-            instances: 2,
+            config: PluginHostConfig {
+                num_threads: 1,
+                max_instances: 2,
+                ..PluginHostConfig::default()
+            },
             ..HostOptions::default()
         })
         .unwrap();
@@ -116,8 +121,11 @@ mod tests {
     #[tokio::test]
     async fn measurements_make_all_calls_without_failures() {
         let options = HostOptions {
-            threads: 2,
-            instances: 8,
+            config: PluginHostConfig {
+                num_threads: 2,
+                max_instances: 8,
+                ..PluginHostConfig::default()
+            },
             ..HostOptions::default()
         };
         let component = crate::embedded_component("judge-next-state").unwrap();

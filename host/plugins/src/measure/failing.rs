@@ -2,9 +2,10 @@
 
 use tokio::task::JoinSet;
 
-use crate::call::{CallContext, Limits};
+use crate::call::CallContext;
 use crate::error::PluginError;
 use crate::host::Plugin;
+use clawhost_config::Limits;
 
 use super::latencies::CallCounter;
 use super::sample;
@@ -41,7 +42,7 @@ async fn drive(plugin: Plugin, left: CallCounter) -> usize {
         let mut turn = 0;
         match number % 3 {
             0 => limits.fuel = 100,
-            1 => limits.memory_bytes = 1,
+            1 => limits.memory = 1,
             _ => turn = u32::MAX,
         }
         let call = CallContext {
@@ -59,15 +60,19 @@ async fn drive(plugin: Plugin, left: CallCounter) -> usize {
 mod tests {
     use super::*;
     use crate::grants::Grants;
-    use crate::host::{HostOptions, PluginHost};
+    use crate::host::PluginHost;
     use crate::measure::resident_bytes;
-    use crate::profile::Profile;
+    use crate::options::HostOptions;
+    use clawhost_config::{PluginHostConfig, Profile};
 
     #[tokio::test]
     async fn all_calls_fail_and_resident_memory_is_reported() {
         let options = HostOptions {
-            threads: 2,
-            instances: 8,
+            config: PluginHostConfig {
+                num_threads: 2,
+                max_instances: 8,
+                ..PluginHostConfig::default()
+            },
             ..HostOptions::default()
         };
         let component = crate::embedded_component("judge-minimal").unwrap();

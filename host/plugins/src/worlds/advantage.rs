@@ -6,10 +6,12 @@ use crate::bindings::advantage as guest;
 use crate::call::CallContext;
 use crate::convert;
 use crate::exports::Export;
-use crate::host::{CallResult, Plugin};
+use crate::host::Plugin;
 use crate::invoke::{self, Stop};
 use crate::kind::Kind;
-use crate::verdict::{Metric, VerdictRules};
+use crate::receipt::CallResult;
+use crate::verdict::{CheckResult, Metric};
+use clawhost_config::VerdictRules;
 
 /// Largest allowed absolute advantage.
 const MAX_ADVANTAGE: f32 = 1e4;
@@ -54,10 +56,6 @@ impl Plugin {
         call: CallContext,
         sequences: &[RewardedSequence],
     ) -> CallResult<Estimate> {
-        let Export::Advantage(export) = self.export() else {
-            return self.wrong_kind(&call, Kind::Advantage);
-        };
-        let export = export.clone();
         let tokens: usize = sequences.iter().map(|s| s.length as usize).sum();
         let sequences: Vec<_> = sequences
             .iter()
@@ -69,18 +67,13 @@ impl Plugin {
             })
             .collect();
         let rules = call.limits.verdict;
-        invoke::on_plugin_threads(self.loaded(), call, move |store| {
-            Box::pin(async move {
-                let guest = export.instantiate(store).await?;
-                let answer = guest
-                    .call_compute(&mut *store, &sequences)
-                    .await
-                    .map_err(Stop::while_running)?
-                    .map_err(Stop::plugin_error)?;
-                check_estimate(answer, sequences.len(), tokens, &rules).map_err(Stop::BadOutput)
-            })
-        })
-        .await
+        call_instance!(
+            self,
+            call,
+            Advantage,
+            |guest, store| guest.call_compute(&mut *store, &sequences),
+            |answer| check_estimate(answer, sequences.len(), tokens, &rules)
+        )
     }
 }
 

@@ -16,13 +16,14 @@ use crate::conversation::Message;
 use crate::convert;
 use crate::exports::{Export, LinkedExport};
 use crate::fault::{Fault, FaultKind};
-use crate::host::{CallResult, Plugin};
+use crate::host::Plugin;
 use crate::invoke::{self, Admitted, Place, Stop, Work};
 use crate::kind::Kind;
 use crate::loaded_plugin::LoadedPlugin;
-use crate::receipt::Receipt;
+use crate::receipt::{CallResult, Receipt};
 use crate::store::CallState;
-use crate::verdict::{Metric, VerdictRules};
+use crate::verdict::{CheckResult, Metric};
+use clawhost_config::VerdictRules;
 
 /// Maximum messages, and maximum tools, in one observation.
 const MAX_ITEMS: usize = 1_000;
@@ -330,11 +331,11 @@ fn check_observation(
         }
     }
     for tool in &observation.tools {
-        if tool.name.is_empty() || tool.name.len() > rules.name_bytes {
+        if tool.name.is_empty() || tool.name.len() > rules.name_size {
             return Err(format!(
                 "a tool's name has {} bytes, expected 1 to {}",
                 tool.name.len(),
-                rules.name_bytes
+                rules.name_size
             ));
         }
     }

@@ -1,13 +1,16 @@
 //! `group-judge-plugin`: scores all samples of a prompt together.
 
+use crate::bindings::types as guest;
 use crate::call::CallContext;
 use crate::conversation::Trajectory;
 use crate::convert;
 use crate::exports::Export;
-use crate::host::{CallResult, Plugin};
+use crate::host::Plugin;
 use crate::invoke::{self, Stop};
 use crate::kind::Kind;
-use crate::verdict::Verdict;
+use crate::receipt::CallResult;
+use crate::verdict::{CheckResult, Verdict};
+use clawhost_config::VerdictRules;
 
 impl Plugin {
     /// Scores the trajectories together in a fresh instance and returns one verdict per trajectory, in order. Dropping
@@ -17,39 +20,33 @@ impl Plugin {
         call: CallContext,
         group: &[Trajectory],
     ) -> CallResult<Vec<Verdict>> {
-        let Export::GroupJudge(export) = self.export() else {
-            return self.wrong_kind(&call, Kind::GroupJudge);
-        };
-        let export = export.clone();
         let group: Vec<_> = group.iter().map(convert::trajectory_to_guest).collect();
         let rules = call.limits.verdict;
-        invoke::on_plugin_threads(self.loaded(), call, move |store| {
-            Box::pin(async move {
-                let guest = export.instantiate(store).await?;
-                let answer = guest
-                    .call_score_group(&mut *store, &group)
-                    .await
-                    .map_err(Stop::while_running)?;
-                let verdicts: Vec<Verdict> = answer
-                    .map_err(Stop::plugin_error)?
-                    .into_iter()
-                    .map(convert::verdict_from_guest)
-                    .collect();
-                if verdicts.len() != group.len() {
-                    return Err(Stop::BadOutput(format!(
-                        "{} verdicts for a group of {}, expected one per trajectory",
-                        verdicts.len(),
-                        group.len()
-                    )));
-                }
-                for (i, verdict) in verdicts.iter().enumerate() {
-                    rules
-                        .check(verdict)
-                        .map_err(|error| Stop::BadOutput(format!("verdict {i}: {error}")))?;
-                }
-                Ok(verdicts)
-            })
-        })
-        .await
+        call_instance!(
+            self,
+            call,
+            GroupJudge,
+            |guest, store| guest.call_score_group(&mut *store, &group),
+            |answer| check(answer, group.len(), &rules)
+        )
     }
+}
+
+fn check(
+    answer: Vec<guest::Verdict>,
+    trajectories: usize,
+    rules: &VerdictRules,
+) -> Result<Vec<Verdict>, String> {
+    if answer.len() != trajectories {
+        return Err(format!(
+            "{} verdicts for a group of {trajectories}, expected one per trajectory",
+            answer.len()
+        ));
+    }
+    let verdicts = answer.into_iter().map(convert::verdict_from_guest);
+    let check = |(i, verdict): (usize, Verdict)| {
+        let checked = rules.check(&verdict).map(|()| verdict);
+        checked.map_err(|error| format!("verdict {i}: {error}"))
+    };
+    verdicts.enumerate().map(check).collect()
 }

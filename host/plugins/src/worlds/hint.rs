@@ -8,10 +8,12 @@ use crate::call::CallContext;
 use crate::conversation::Trajectory;
 use crate::convert;
 use crate::exports::Export;
-use crate::host::{CallResult, Plugin};
+use crate::host::Plugin;
 use crate::invoke::{self, Stop};
 use crate::kind::Kind;
-use crate::verdict::{Metric, VerdictRules};
+use crate::receipt::CallResult;
+use crate::verdict::{CheckResult, Metric};
+use clawhost_config::VerdictRules;
 
 /// Where the hint is inserted in the teacher's prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,25 +54,18 @@ impl Plugin {
         trajectory: &Trajectory,
         turn_index: u32,
     ) -> CallResult<Extraction> {
-        let Export::Hint(export) = self.export() else {
-            return self.wrong_kind(&call, Kind::Hint);
-        };
-        let export = export.clone();
         let trajectory = convert::trajectory_to_guest(trajectory);
         let rules = call.limits.verdict;
-        invoke::on_plugin_threads(self.loaded(), call, move |store| {
-            Box::pin(async move {
-                let guest = export.instantiate(store).await?;
-                let answer = guest
-                    .call_extract(&mut *store, &trajectory, turn_index)
-                    .await
-                    .map_err(Stop::while_running)?;
-                let extraction = from_guest(answer.map_err(Stop::plugin_error)?);
-                check(&extraction, &rules).map_err(Stop::BadOutput)?;
-                Ok(extraction)
-            })
-        })
-        .await
+        call_instance!(
+            self,
+            call,
+            Hint,
+            |guest, store| guest.call_extract(&mut *store, &trajectory, turn_index),
+            |answer| {
+                let extraction = from_guest(answer);
+                check(&extraction, &rules).map(|()| extraction)
+            }
+        )
     }
 }
 
@@ -133,7 +128,7 @@ mod tests {
             hint("x", f32::NAN),
             hint("x", -0.1),
             hint("x", 1.1),
-            hint(&"x".repeat(rules.text_bytes + 1), 0.5),
+            hint(&"x".repeat(rules.text_size + 1), 0.5),
         ] {
             assert!(check(&bad, &rules).is_err());
         }

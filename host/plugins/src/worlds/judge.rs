@@ -4,10 +4,11 @@ use crate::call::CallContext;
 use crate::conversation::Trajectory;
 use crate::convert;
 use crate::exports::Export;
-use crate::host::{CallResult, Plugin};
+use crate::host::Plugin;
 use crate::invoke::{self, Stop};
 use crate::kind::Kind;
-use crate::verdict::Verdict;
+use crate::receipt::CallResult;
+use crate::verdict::{CheckResult, Verdict};
 
 impl Plugin {
     /// Scores `trajectory.turns[turn_index]` in a fresh instance. Dropping the future ends the call.
@@ -17,24 +18,17 @@ impl Plugin {
         trajectory: &Trajectory,
         turn_index: u32,
     ) -> CallResult<Verdict> {
-        let Export::Judge(export) = self.export() else {
-            return self.wrong_kind(&call, Kind::Judge);
-        };
-        let export = export.clone();
         let trajectory = convert::trajectory_to_guest(trajectory);
         let rules = call.limits.verdict;
-        invoke::on_plugin_threads(self.loaded(), call, move |store| {
-            Box::pin(async move {
-                let guest = export.instantiate(store).await?;
-                let answer = guest
-                    .call_score_turn(&mut *store, &trajectory, turn_index)
-                    .await
-                    .map_err(Stop::while_running)?;
-                let verdict = convert::verdict_from_guest(answer.map_err(Stop::plugin_error)?);
-                rules.check(&verdict).map_err(Stop::BadOutput)?;
-                Ok(verdict)
-            })
-        })
-        .await
+        call_instance!(
+            self,
+            call,
+            Judge,
+            |guest, store| guest.call_score_turn(&mut *store, &trajectory, turn_index),
+            |answer| {
+                let verdict = convert::verdict_from_guest(answer);
+                rules.check(&verdict).map(|()| verdict)
+            }
+        )
     }
 }

@@ -9,10 +9,12 @@ use crate::bindings::loss as guest;
 use crate::call::CallContext;
 use crate::convert;
 use crate::exports::Export;
-use crate::host::{CallResult, Plugin};
+use crate::host::Plugin;
 use crate::invoke::{self, Stop};
 use crate::kind::Kind;
-use crate::verdict::{Metric, VerdictRules};
+use crate::receipt::CallResult;
+use crate::verdict::{CheckResult, Metric};
+use clawhost_config::VerdictRules;
 
 /// Largest allowed absolute partial derivative.
 const MAX_PARTIAL: f32 = 1e6;
@@ -123,24 +125,15 @@ impl Plugin {
         needs: Requirements,
         batch: LossBatch,
     ) -> CallResult<LossGradient> {
-        let Export::Loss(export) = self.export() else {
-            return self.wrong_kind(&call, Kind::Loss);
-        };
-        let export = export.clone();
         let batch = to_guest(batch);
         let rules = call.limits.verdict;
-        invoke::on_plugin_threads(self.loaded(), call, move |store| {
-            Box::pin(async move {
-                let guest = export.instantiate(store).await?;
-                let answer = guest
-                    .call_evaluate(&mut *store, &batch)
-                    .await
-                    .map_err(Stop::while_running)?
-                    .map_err(Stop::plugin_error)?;
-                check_gradient(answer, needs, &batch.mask, &rules).map_err(Stop::BadOutput)
-            })
-        })
-        .await
+        call_instance!(
+            self,
+            call,
+            Loss,
+            |guest, store| guest.call_evaluate(&mut *store, &batch),
+            |answer| check_gradient(answer, needs, &batch.mask, &rules)
+        )
     }
 }
 

@@ -3,11 +3,9 @@
 //! The tests of the `clawhost` command cover the real compiler subprocess; here shell scripts replace it.
 
 #![cfg(unix)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test may fail by panicking"
-)]
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+use std::time::Duration;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -16,7 +14,7 @@ use std::path::{Path, PathBuf};
 use super::common::{judge, options};
 use clawhost_plugins::{
     CompileLimits, CompileResource, CompilerCommand, CompilerExit, Grants, HostOptions, Limits,
-    Plugin, PluginError, PluginHost, Profile, digest, embedded_component,
+    Plugin, PluginError, PluginHost, PluginHostConfig, Profile, digest, embedded_component,
 };
 use tempfile::TempDir;
 
@@ -253,7 +251,7 @@ fn code_and_memory_images_are_limited_relative_to_the_component_size() {
     assert!(files(&dir, "cwasm").is_empty());
     let message = too_large.to_string();
     assert!(
-        message.contains("plugin_host.compiling.code_ratio"),
+        message.contains("plugins.host.compiling.code_ratio"),
         "{message}"
     );
     // The compiler subprocess is stopped at the same limit.
@@ -337,10 +335,13 @@ fn least_recently_used_entries_are_evicted() {
     // Enough for either entry, but not for both.
     let bound = size(minimal).max(size(next_state));
     let dir = root.path().join("compiled");
-    let with = |cache_bytes| {
+    let with = |cache_size| {
         PluginHost::new(HostOptions {
             cache: Some(dir.clone()),
-            cache_bytes,
+            config: PluginHostConfig {
+                cache_size,
+                ..options().config
+            },
             ..options()
         })
         .unwrap()
@@ -396,7 +397,10 @@ fn concurrent_loads_of_one_component_share_the_cache() {
 fn scripted(script: &str, compiling: CompileLimits) -> PluginHost {
     PluginHost::new(HostOptions {
         compiler: Some(CompilerCommand::new("/bin/sh", ["-c", script])),
-        compiling,
+        config: PluginHostConfig {
+            compiling,
+            ..options().config
+        },
         ..options()
     })
     .unwrap()
@@ -428,7 +432,7 @@ fn a_crashed_compiler_is_reported_with_exit_status_and_stderr() {
         assert_eq!(error, crashed);
         let message = error.to_string();
         assert!(message.contains(&exit.to_string()), "{message}");
-        assert!(message.contains("120 s of CPU time"), "{message}");
+        assert!(message.contains("2m of CPU time"), "{message}");
     }
     // SIGXCPU and a failed allocation are reported as the exceeded limit.
     let cpu = load_error(&scripted("kill -XCPU $$", limits()));
@@ -436,7 +440,7 @@ fn a_crashed_compiler_is_reported_with_exit_status_and_stderr() {
     assert_eq!(cpu, limit(CompileResource::CpuSeconds, 120));
     assert!(
         cpu.to_string()
-            .ends_with("raise plugin_host.compiling.cpu_seconds"),
+            .ends_with("raise plugins.host.compiling.cpu_time"),
         "{cpu}"
     );
     let memory = "echo memory allocation of 7 bytes failed >&2; kill -ABRT $$";
@@ -449,7 +453,7 @@ fn a_crashed_compiler_is_reported_with_exit_status_and_stderr() {
 #[test]
 fn a_compiler_that_exceeds_a_limit_is_killed_with_its_children() {
     let wall = CompileLimits {
-        wall_ms: 30,
+        wall_time: Duration::from_millis(30),
         ..limits()
     };
     let slow = PluginError::CompilerLimit {
@@ -472,7 +476,7 @@ fn a_compiler_that_exceeds_a_limit_is_killed_with_its_children() {
     ));
 
     let small = CompileLimits {
-        code_bytes: 1 << 20,
+        code_size: 1 << 20,
         ..limits()
     };
     let large = PluginError::CompilerLimit {
@@ -520,8 +524,8 @@ fn the_compiler_gets_the_request_and_the_component_but_no_environment() {
     load_error(&scripted(&script, limits()));
     let seen = fs::read(seen).unwrap();
     let expected = [
-        b"/\n{\"profile\":\"deterministic\",\"limits\":{\"cpu_seconds\":120,\"wall_ms\":240000,\
-          \"memory_bytes\":2147483648,\"code_bytes\":268435456,\"code_ratio\":16}}\n",
+        b"/\n{\"profile\":\"deterministic\",\"limits\":{\"cpu_time\":\"2m\",\"wall_time\":\"4m\",\
+          \"memory\":\"2GiB\",\"code_size\":\"256MiB\",\"code_ratio\":16}}\n",
         component(),
     ]
     .concat();

@@ -1,18 +1,15 @@
 //! In the deterministic profile the same input gives the same verdict and uses the same fuel. Components that try to
 //! distinguish two calls are cases 24 and 25 of `tests/containment`.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+use std::time::Duration;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clawhost_plugins::{
-    FaultKind, Grants, Limits, Outcome, Plugin, PluginHost, Profile, embedded_component,
+    FaultKind, Grants, Limits, Outcome, Plugin, PluginHost, Profile, TICK, embedded_component,
 };
 use tokio::task::JoinSet;
 
@@ -129,7 +126,7 @@ async fn verdicts_and_faults_do_not_depend_on_cpu_load() {
     // Long enough for many ticks; the fast profile would stop after one.
     let seen = trajectory(&"Thanks, but could you write that again without bold? ".repeat(2_000));
     let limits = Limits {
-        cpu_ticks: 1,
+        cpu_time: TICK,
         ..Limits::default()
     };
     let idle = plugin.score_turn(call(Limits::default()), &seen, 0).await;
@@ -141,8 +138,8 @@ async fn verdicts_and_faults_do_not_depend_on_cpu_load() {
     for _ in 0..4 {
         let endless = endless.clone();
         let unlimited = Limits {
-            cpu_ticks: u64::MAX,
-            wall_ms: 3_600_000,
+            cpu_time: Duration::MAX,
+            wall_time: Duration::from_millis(3_600_000),
             ..Limits::default()
         };
         loops.spawn(async move { judge(&endless, unlimited).await });
@@ -183,8 +180,8 @@ async fn wall_timeout_of_a_deterministic_call_is_not_a_plugin_fault() {
     let host = host();
     let limits = Limits {
         fuel: u64::MAX >> 1,
-        wall_ms: 30,
-        cpu_ticks: 1,
+        wall_time: Duration::from_millis(30),
+        cpu_time: TICK,
         ..Limits::default()
     };
     let endless = load(&host, "judge-endless", Profile::Deterministic);
@@ -198,7 +195,7 @@ async fn wall_timeout_of_a_deterministic_call_is_not_a_plugin_fault() {
 
     // In the fast profile the wall timeout is a fault.
     let roomy = Limits {
-        cpu_ticks: u64::MAX,
+        cpu_time: Duration::MAX,
         ..limits
     };
     let judged = judge(&load(&host, "judge-endless", Profile::Fast), roomy).await;
@@ -215,7 +212,7 @@ async fn the_receipt_of_a_call_ended_at_its_wall_limit_has_the_fuel_of_that_call
     for wall_ms in [100, 1_000, 10_000, 60_000] {
         let limits = Limits {
             fuel: u64::MAX >> 1,
-            wall_ms,
+            wall_time: Duration::from_millis(wall_ms),
             ..Limits::default()
         };
         let judged = judge(&endless, limits).await;

@@ -3,11 +3,11 @@
 mod sglang;
 mod vllm;
 
-use clawhost_policy::SamplingParams;
+use clawhost_engine::SamplingParams;
 use serde_json::{Value, json};
 
 use crate::http::CallError;
-use crate::options::ServerKind;
+use clawhost_config::ServerKind;
 
 /// The content of one event.
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -124,7 +124,7 @@ impl EventReader {
             .map_err(|error| CallError::Malformed(format!("an event is not JSON ({error})")))?;
         if let Some(error) = value.get("error").filter(|error| !error.is_null()) {
             return Ok(Some(Delta {
-                finish: Some(StreamFinish::Error(crate::http::excerpt(
+                finish: Some(StreamFinish::Error(clawhost_http::error_message(
                     &json!({"error": error}).to_string(),
                 ))),
                 ..Delta::default()
@@ -138,32 +138,41 @@ impl EventReader {
     }
 }
 
-impl ServerKind {
+/// What differs between the APIs of the servers.
+pub(crate) trait WireFormat {
     /// The path of the completion endpoint.
-    pub(crate) fn path(self) -> &'static str {
+    fn path(self) -> &'static str;
+    /// The body of a completion request.
+    fn body(self, request: &CompletionRequest<'_>) -> Value;
+    /// The reader of the response's events.
+    fn reader(self) -> EventReader;
+    /// The path for loading (`true`) or unloading adapters.
+    fn adapter_path(self, loads: bool) -> &'static str;
+}
+
+impl WireFormat for ServerKind {
+    fn path(self) -> &'static str {
         match self {
             Self::Vllm => "v1/completions",
             Self::Sglang => "generate",
         }
     }
 
-    /// The body of a completion request.
-    pub(crate) fn body(self, request: &CompletionRequest<'_>) -> Value {
+    fn body(self, request: &CompletionRequest<'_>) -> Value {
         match self {
             Self::Vllm => vllm::body(request),
             Self::Sglang => sglang::body(request),
         }
     }
 
-    pub(crate) fn reader(self) -> EventReader {
+    fn reader(self) -> EventReader {
         match self {
             Self::Vllm => EventReader::Vllm,
             Self::Sglang => EventReader::Sglang(sglang::EventReader::default()),
         }
     }
 
-    /// The path for loading (`true`) or unloading adapters.
-    pub(crate) fn adapter_path(self, loads: bool) -> &'static str {
+    fn adapter_path(self, loads: bool) -> &'static str {
         match (self, loads) {
             (Self::Vllm, true) => "v1/load_lora_adapter",
             (Self::Vllm, false) => "v1/unload_lora_adapter",

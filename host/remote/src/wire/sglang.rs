@@ -79,7 +79,7 @@ impl EventReader {
         let tops = listed("output_top_logprobs").unwrap_or(&none);
         for (at, entry) in entries.iter().enumerate().skip(skip) {
             delta.tokens.push(RemoteToken {
-                logprob: logprob(entry.get(0).unwrap_or(&Value::Null))?,
+                logprob: logprob(entry.get(0).ok_or(CallError::NoLogprobs)?)?,
                 id: match entry.get(1) {
                     None | Some(Value::Null) => return Err(CallError::NoIds),
                     Some(value) => id(value)?,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use clawhost_policy::{FinishReason, SampledToken};
+use clawhost_engine::{FinishReason, SampledToken};
 use clawhost_remote::ServerKind;
 use serde_json::{Value, json};
 

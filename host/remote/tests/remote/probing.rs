@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use clawhost_policy::LoraSpec;
-use clawhost_remote::{LogprobsMode, RemoteError, RemoteOptions};
+use clawhost_model::LoraSpec;
+use clawhost_remote::{LogprobsMode, RemoteConfig, RemoteError};
 
 use crate::server::{FakeServer, Fault, ReturnedLogprobs};
 
@@ -73,24 +73,21 @@ fn a_server_without_adapters_is_rejected_when_training_needs_them() {
         FakeServer::sglang(ReturnedLogprobs::TemperatureScaled),
     ] {
         fake.set_fault(Fault::NoAdapters);
-        let trains = RemoteOptions {
-            lora: Some(LoraSpec::default()),
-            ..fake.options()
-        };
-        let error = fake.connect_error(trains.clone());
+        let trains = |options| fake.try_connect(options, Some(LoraSpec::default()));
+        let error = trains(fake.options()).unwrap_err();
         assert!(matches!(error, RemoteError::NoAdapters { .. }), "{error}");
         assert!(error.to_string().contains("--enable-lora"), "{error}");
         // Without training the base model can be served.
         fake.connect(fake.options());
-        let nowhere = RemoteOptions {
-            adapters: None,
-            ..trains.clone()
+        let nowhere = RemoteConfig {
+            adapter_dir: None,
+            ..fake.options()
         };
-        let error = fake.connect_error(nowhere).to_string();
+        let error = trains(nowhere).unwrap_err().to_string();
         assert!(error.contains("engine.remote.adapter_dir"), "{error}");
         // The probe adapter is removed.
         fake.set_fault(Fault::None);
-        fake.connect(trains);
+        trains(fake.options()).unwrap();
         assert_eq!(fake.state.unloaded.lock().unwrap().len(), 1);
         assert_eq!(std::fs::read_dir(fake.adapter_dir()).unwrap().count(), 0);
     }
@@ -100,17 +97,17 @@ fn a_server_without_adapters_is_rejected_when_training_needs_them() {
 fn invalid_and_unreachable_urls_are_reported() {
     let mut fake = FakeServer::vllm(ReturnedLogprobs::Raw);
     fake.stop();
-    let error = fake.connect_error(RemoteOptions {
-        accept_timeout: Duration::from_secs(2),
+    let error = fake.connect_error(RemoteConfig {
+        response_timeout: Duration::from_secs(2),
         ..fake.options()
     });
     assert!(matches!(error, RemoteError::Unusable { .. }), "{error}");
     for (url, part) in [
-        ("https://127.0.0.1:1", "only http"),
+        ("ftp://127.0.0.1:1", "only http"),
         ("http://127.0.0.1:1/v1", "without a path"),
         ("nowhere", "nowhere"),
     ] {
-        let error = fake.connect_error(RemoteOptions {
+        let error = fake.connect_error(RemoteConfig {
             url: url.to_owned(),
             ..fake.options()
         });

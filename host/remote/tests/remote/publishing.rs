@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use clawhost_policy::{Candidates, Event, SamplingParams, Sequence, SubmitError, TrainedWeights};
+use clawhost_engine::{Candidates, Event, SamplingParams, Sequence, SubmitError};
+use clawhost_model::TrainedWeights;
 
 use crate::server::{
     FakeServer, Fault, ReturnedLogprobs, collect, prompt, random_adapter, request, wait_until,
@@ -40,7 +41,7 @@ fn a_published_version_is_unloaded_with_its_last_holder() {
             temperature: 1.0,
             candidates: Candidates::None,
         };
-        let own = first.score(engine.model(), &[sequence]).unwrap();
+        let own = engine.score(&first, &[sequence]).unwrap();
         for (token, own) in tokens.iter().zip(&own[0].logprobs) {
             assert!((token.full_logprob - own).abs() < 1e-4);
         }

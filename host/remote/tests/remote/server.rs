@@ -14,11 +14,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
-use clawhost_policy::{
-    Adapter, Engine, EngineOptions, Event, GenerateRequest, Generation, LoadedVersion, LoraSpec,
-    Model, ModelFiles, Priority, SampledToken, SamplingParams,
+use clawhost_engine::{
+    Engine, EngineOptions, Event, GenerateRequest, Generation, LoadedVersion, Priority,
+    SampledToken, SamplingParams,
 };
-use clawhost_remote::{HttpBackend, RemoteError, RemoteOptions, ServerKind};
+use clawhost_model::{Adapter, LoraSpec, Model, ModelFiles};
+use clawhost_remote::{HttpBackend, RemoteConfig, RemoteError, ServerKind};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -68,8 +69,9 @@ pub(crate) struct FakeServer {
 }
 
 /// The embedded policy, loaded once.
-pub(crate) static POLICY: LazyLock<Engine> =
-    LazyLock::new(|| Engine::load(&ModelFiles::embedded(), EngineOptions::default()).unwrap());
+pub(crate) static POLICY: LazyLock<Engine> = LazyLock::new(|| {
+    clawhost_cpu::load_engine(&ModelFiles::embedded(), EngineOptions::default()).unwrap()
+});
 
 /// A separate engine with the same weights and configured stop tokens.
 pub(crate) fn engine() -> Engine {
@@ -79,14 +81,15 @@ pub(crate) fn engine() -> Engine {
 fn engine_with(model: Arc<Model>) -> Engine {
     let files = ModelFiles::embedded();
     let source = std::str::from_utf8(files.template().unwrap()).unwrap();
-    let template = clawhost_policy::ChatTemplate::new(source, Vec::new()).unwrap();
+    let template = clawhost_chat::ChatTemplate::new(source, Vec::new()).unwrap();
     let options = EngineOptions::default();
-    Engine::start(
+    clawhost_cpu::start_engine(
         model,
         POLICY.tokenizer().clone(),
         Arc::new(template),
         options,
     )
+    .unwrap()
 }
 
 impl FakeServer {
@@ -166,12 +169,12 @@ impl FakeServer {
         self.state.adapters.lock().unwrap().clear();
     }
 
-    pub(crate) fn options(&self) -> RemoteOptions {
+    pub(crate) fn options(&self) -> RemoteConfig {
         let url = format!("http://{}", self.address);
-        RemoteOptions {
-            adapters: Some(self.adapters.clone()),
-            health_interval: Duration::from_millis(50),
-            ..RemoteOptions::new(url, self.state.form, "the-base")
+        RemoteConfig {
+            adapter_dir: Some(self.adapters.clone()),
+            health_check_interval: Duration::from_millis(50),
+            ..RemoteConfig::new(url, self.state.form, "the-base")
         }
     }
 
@@ -180,19 +183,27 @@ impl FakeServer {
     }
 
     /// An engine that uses this server as its remote backend.
-    pub(crate) fn connect(&self, options: RemoteOptions) -> (Engine, Arc<HttpBackend>) {
+    pub(crate) fn connect(&self, options: RemoteConfig) -> (Engine, Arc<HttpBackend>) {
         let engine = engine();
-        let remote = HttpBackend::connect(options, &engine).unwrap();
+        let remote = HttpBackend::connect(options, None, &engine).unwrap();
         engine.set_remote_backend(remote.clone());
         (engine, remote)
     }
 
-    pub(crate) fn connect_error(&self, options: RemoteOptions) -> RemoteError {
-        HttpBackend::connect(options, &engine()).unwrap_err()
+    pub(crate) fn connect_error(&self, options: RemoteConfig) -> RemoteError {
+        self.try_connect(options, None).unwrap_err()
+    }
+
+    pub(crate) fn try_connect(
+        &self,
+        options: RemoteConfig,
+        lora: Option<LoraSpec>,
+    ) -> Result<Arc<HttpBackend>, RemoteError> {
+        HttpBackend::connect(options, lora, &engine())
     }
 
     /// The statistics of the server's own engine.
-    pub(crate) fn stats(&self) -> clawhost_policy::EngineStats {
+    pub(crate) fn stats(&self) -> clawhost_engine::EngineStats {
         self.state.engine.stats()
     }
 
@@ -226,8 +237,10 @@ pub(crate) fn random_adapter(seed: u64, size: f32) -> Arc<Adapter> {
 }
 
 pub(crate) fn prompt() -> Vec<u32> {
-    let messages = [json!({"role": "user", "content": "What is 13 plus 24? Show your work."})];
-    let input = clawhost_policy::ChatInput {
+    let messages = [clawhost_chat::Message::user(
+        "What is 13 plus 24? Show your work.",
+    )];
+    let input = clawhost_chat::ChatInput {
         messages: &messages,
         tools: &[],
         add_generation_prompt: true,
@@ -394,11 +407,7 @@ async fn load(State(state): State<Arc<ServerState>>, Json(body): Json<Value>) ->
     }
     let path = Path::new(body["lora_path"].as_str().unwrap());
     let adapter = Adapter::load_peft(path, state.engine.model().config()).unwrap();
-    let served = LoadedVersion {
-        version: 1,
-        digest: adapter.digest(),
-        weights: Some(Arc::new(adapter).into()),
-    };
+    let served = LoadedVersion::new(1, Arc::new(adapter));
     let mut adapters = state.adapters.lock().unwrap();
     adapters.insert(name.clone(), served);
     state.loaded.lock().unwrap().push(name.clone());

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use clawhost_policy::{
+use clawhost_engine::{
     CompletionOutput, Event, FinishReason, SampledToken, SamplingParams, SubmitError,
 };
-use clawhost_remote::{LogprobsMode, RemoteOptions};
+use clawhost_remote::{LogprobsMode, RemoteConfig};
 
 use crate::server::{FakeServer, Fault, ReturnedLogprobs, collect, request, wait_until};
 
@@ -193,8 +193,8 @@ fn stop_strings_and_cancellation_close_the_connection() {
 #[test]
 fn an_interrupted_reply_keeps_its_tokens() {
     let mut fake = FakeServer::sglang(ReturnedLogprobs::TemperatureScaled);
-    let (engine, _) = fake.connect(RemoteOptions {
-        idle_timeout: Duration::from_secs(2),
+    let (engine, _) = fake.connect(RemoteConfig {
+        token_timeout: Duration::from_secs(2),
         ..fake.options()
     });
     let sampling = SamplingParams {
@@ -228,8 +228,8 @@ fn an_interrupted_reply_keeps_its_tokens() {
 #[test]
 fn a_busy_server_is_reported_with_retry_after() {
     let fake = FakeServer::vllm(ReturnedLogprobs::Raw);
-    let (engine, _) = fake.connect(RemoteOptions {
-        max_running: 1,
+    let (engine, _) = fake.connect(RemoteConfig {
+        max_concurrent_requests: 1,
         ..fake.options()
     });
     fake.set_fault(Fault::Busy);

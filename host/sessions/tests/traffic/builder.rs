@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use clawhost_chat::{AssistantMessage, Message, Tool};
 use clawhost_journal::{Finish, Journal, SessionId, TurnId, TurnRecord};
 use clawhost_sessions::{IncomingRequest, Reply, SessionAssignment, SessionOptions, Sessions};
 use serde_json::{Value, json};
@@ -30,14 +31,22 @@ pub(crate) fn talk(lines: &[&str]) -> Vec<Value> {
     lines.iter().map(|line| message(line)).collect()
 }
 
+/// Messages from their JSON.
+pub(crate) fn typed(messages: Vec<Value>) -> Vec<Message> {
+    serde_json::from_value(Value::Array(messages)).unwrap()
+}
+
+/// A tool without parameters.
+pub(crate) fn tool(name: &str) -> Tool {
+    serde_json::from_value(json!({"function": {"name": name}})).unwrap()
+}
+
 /// A request of these messages; change its fields as needed.
 pub(crate) fn request(messages: Vec<Value>) -> IncomingRequest {
     IncomingRequest {
         n: 1,
-        messages,
+        messages: typed(messages),
         prompt_ids: vec![1, 2, 3],
-        sampling: json!({"temperature": 1.0}),
-        temperature: 1.0,
         model: "m".to_owned(),
         ..IncomingRequest::default()
     }
@@ -45,10 +54,11 @@ pub(crate) fn request(messages: Vec<Value>) -> IncomingRequest {
 
 /// The reply that the engine would have made.
 pub(crate) fn reply(message: Value) -> Reply {
-    let finish = if message.get("tool_calls").is_some() {
-        Finish::ToolCalls
-    } else {
+    let message: AssistantMessage = serde_json::from_value(message).unwrap();
+    let finish = if message.tool_calls.is_empty() {
         Finish::Stop
+    } else {
+        Finish::ToolCalls
     };
     Reply {
         message,
@@ -114,14 +124,9 @@ impl Server {
 
     /// Texts of the next state of a turn.
     pub(crate) fn next(&self, turn: TurnId) -> Option<Vec<String>> {
-        self.turn(turn).next_state.map(|messages| {
-            messages
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(|message| message["content"].as_str().unwrap_or_default().to_owned())
-                .collect()
-        })
+        self.turn(turn)
+            .next_state
+            .map(|messages| messages.iter().map(Message::text).collect())
     }
 
     pub(crate) fn session_count(&self) -> usize {
@@ -134,6 +139,6 @@ impl Server {
 }
 
 /// The decision about a request.
-pub(crate) fn decision(arrived: &SessionAssignment) -> &str {
-    arrived.matched["decision"].as_str().unwrap()
+pub(crate) fn decision(arrived: &SessionAssignment) -> &'static str {
+    arrived.matched.decision.unwrap().as_str()
 }

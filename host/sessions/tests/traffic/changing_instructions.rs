@@ -1,9 +1,8 @@
 //! Clients that rebuild their system message for each request: retrieval results, the date, the available tools.
 
 use clawhost_sessions::{IncomingRequest, SessionOptions};
-use serde_json::json;
 
-use crate::builder::{Server, decision, request, talk};
+use crate::builder::{Server, decision, request, talk, tool};
 
 /// Instructions that have nothing in common with those of another step.
 fn instructions(step: usize) -> String {
@@ -72,10 +71,9 @@ fn changing_tools_lose_no_next_state() {
         let system = instructions(step);
         let mut sent = vec![system.as_str()];
         sent.extend(lines);
-        let tool = json!({"type": "function", "function": {"name": "look"}});
         IncomingRequest {
             tools: if step % 2 == 0 {
-                vec![tool]
+                vec![tool("look")]
             } else {
                 Vec::new()
             },
@@ -93,7 +91,7 @@ fn the_first_change_is_held_back_until_the_session_ends() {
         .unwrap();
     runtime.block_on(async {
         let server = Server::with(SessionOptions {
-            idle: std::time::Duration::from_millis(1),
+            idle_timeout: std::time::Duration::from_millis(1),
             ..SessionOptions::default()
         });
         let (before, after) = (instructions(0), instructions(1));
@@ -109,8 +107,8 @@ fn the_first_change_is_held_back_until_the_session_ends() {
         ];
         let second = server.exchange(request(talk(&lines)), "a:And the sun.");
         assert_eq!(decision(&second), "continue");
-        assert_eq!(
-            second.matched["next_state"]["handed"], false,
+        assert!(
+            !second.matched.next_state.as_ref().unwrap().handed,
             "{}",
             second.matched
         );

@@ -11,22 +11,18 @@
 //! | `changing_instructions` | a system message that changes each turn |
 //! | `rewritten_replies` | our replies left out, summarized, without markdown, in lower case |
 //! | `session_end` | done, idle, restart |
-//! | `explain` | explanations of turns and steps |
 //! | `noise` | matching is stable under additions by clients |
 //! | `isolation` | API keys and indistinguishable users never share a session |
 
 #![allow(
     clippy::unwrap_used,
-    clippy::expect_used,
     clippy::panic,
-    clippy::indexing_slicing,
     reason = "a test that meets the unexpected stops there"
 )]
 
 mod builder;
 mod changing_instructions;
 mod common_replies;
-mod explain;
 mod isolation;
 mod named_sessions;
 mod noise;

@@ -1,15 +1,16 @@
 //! A stock OpenClaw: no header, no user, an ephemeral last message in every request, tool-call ids rewritten, content as
 //! parts, time stamps and runtime blocks around user texts, 51 KB of instructions each time.
 
+use clawhost_chat::{Message, Tool};
 use clawhost_sessions::{IncomingRequest, SessionAssignment};
 use serde_json::{Value, json};
 
-use crate::builder::{Server, decision, message, request};
+use crate::builder::{Server, decision, message, request, tool};
 
 /// The client, with the history as it will send it.
 struct Agent {
     system: String,
-    tools: Vec<Value>,
+    tools: Vec<Tool>,
     history: Vec<Value>,
     run: u32,
     calls: u32,
@@ -25,7 +26,7 @@ impl Agent {
             }
             system.push_str(&format!("## Rule {rule}\nWhen asked for item {rule}, look at note {} and answer in {} words.\n", rule * 7 % 101, rule % 9 + 3));
         }
-        let tools = (0..12).map(|n| json!({"type": "function", "function": {"name": format!("tool_{n}"), "parameters": {"type": "object"}}})).collect();
+        let tools = (0..12).map(|n| tool(&format!("tool_{n}"))).collect();
         Self {
             system,
             tools,
@@ -82,19 +83,7 @@ impl Agent {
 fn next_text(server: &Server, arrived: &SessionAssignment) -> Vec<String> {
     let record = server.turn(arrived.turns[0]);
     let next = record.next_state.unwrap_or_default();
-    next.as_array()
-        .map(|messages| {
-            messages
-                .iter()
-                .map(|message| {
-                    message["content"][0]["text"]
-                        .as_str()
-                        .unwrap_or("?")
-                        .to_owned()
-                })
-                .collect()
-        })
-        .unwrap_or_default()
+    next.iter().map(Message::text).collect()
 }
 
 fn call(name: &str, arguments: &str) -> Value {
@@ -156,15 +145,16 @@ fn several_agent_runs_with_tools_are_one_session() {
     assert_eq!(server.turn(regrets.turns[0]).next_state, None);
     for arrived in &all[1..] {
         assert!(
-            arrived.matched["ephemeral"]["begins"]
-                .as_str()
-                .unwrap()
-                .contains("internal-context"),
+            arrived
+                .matched
+                .ephemeral
+                .as_ref()
+                .is_some_and(|note| note.begins.contains("internal-context")),
             "{}",
             arrived.matched
         );
-        assert_eq!(arrived.matched["agreed"], 1.0, "{}", arrived.matched);
-        assert_eq!(arrived.matched["next_state"]["handed"], true);
+        assert_eq!(arrived.matched.agreed, Some(1.0), "{}", arrived.matched);
+        assert!(arrived.matched.next_state.as_ref().unwrap().handed);
     }
 }
 

@@ -81,7 +81,7 @@ fn replies_without_markdown_match() {
     let server = Server::new();
     let all = run_conversation(&server, |step| Some(without_markdown(step)), str::to_owned);
     assert_all_next_states(&server, &all);
-    let reason = all[1].matched["reason"].as_str().unwrap();
+    let reason = &all[1].matched.reason;
     assert!(reason.contains("another rendering"), "{reason}");
 }
 
@@ -101,9 +101,9 @@ fn histories_with_only_user_messages_match() {
     let server = Server::new();
     let all = run_conversation(&server, |_| None, str::to_owned);
     assert_all_next_states(&server, &all);
-    assert_eq!(all[1].matched["next_state"]["doubt"], "reply");
-    assert_eq!(
-        all[2].matched["next_state"]["handed"], true,
+    assert_eq!(all[1].matched.ambiguity(), Some("reply"));
+    assert!(
+        all[2].matched.next_state.as_ref().unwrap().handed,
         "this client never sends our replies: {}",
         all[2].matched
     );
@@ -119,12 +119,8 @@ fn a_short_user_history_counts_when_the_session_ends() {
     );
     assert_eq!(second.session, first.session, "{}", second.matched);
     assert_eq!(server.next(first.turns[0]), None);
-    let explained = server
-        .sessions
-        .explain_turn(first.turns[0])
-        .unwrap()
-        .unwrap();
-    let why = explained["why"].as_str().unwrap();
+    let matched = server.turn(second.turns[0]).matched;
+    let why = matched.next_state.unwrap().why.unwrap();
     assert!(
         why.contains("our reply to it is not in the request"),
         "{why}"
@@ -269,7 +265,7 @@ fn conversations_with_the_same_user_messages_are_not_merged() {
         "{}",
         nobody.matched
     );
-    let doubt = nobody.matched["doubt"].as_str().unwrap();
+    let doubt = nobody.matched.doubt.as_deref().unwrap();
     assert!(
         doubt.contains("several sessions were asked the same"),
         "{doubt}"
@@ -321,7 +317,7 @@ fn similar_plain_text_conversations_stay_separate() {
 #[test]
 fn old_user_messages_do_not_match_without_a_reply() {
     let server = Server::with(SessionOptions {
-        idle: Duration::from_millis(5),
+        idle_timeout: Duration::from_millis(5),
         ..SessionOptions::default()
     });
     let question = format!("u:{}", QUESTIONS[0]);

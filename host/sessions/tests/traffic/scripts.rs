@@ -502,10 +502,7 @@ fn scripted_conversations_match_as_expected() {
             let arrived = server.exchange(request(talk(step.ask)), step.reply);
             let place = format!("{name}, step {at}: {}", arrived.matched);
             assert_eq!(decision(&arrived), step.decision, "{place}");
-            assert!(
-                !arrived.matched["reason"].as_str().unwrap().is_empty(),
-                "{place}"
-            );
+            assert!(!arrived.matched.reason.is_empty(), "{place}");
             for (letter, session) in &sessions {
                 assert_eq!(
                     *letter == step.session,
@@ -633,10 +630,7 @@ fn concurrent_requests_of_one_session_are_held_back() {
         ["continue", "fork", "retry"]
     );
     assert!(
-        oslo.matched["reason"]
-            .as_str()
-            .unwrap()
-            .contains("at the same time"),
+        oslo.matched.reason.contains("at the same time"),
         "{}",
         oslo.matched
     );
@@ -782,19 +776,4 @@ fn invalid_requests_are_rejected_without_a_record() {
         assert!(expected(&error), "{error}");
     }
     assert_eq!(server.session_count(), 0);
-}
-
-#[test]
-fn malformed_messages_are_recorded_unchanged() {
-    let server = Server::new();
-    let odd = vec![
-        serde_json::json!(null),
-        serde_json::json!({"content": 3}),
-        serde_json::json!({"role": "assistant", "tool_calls": "x"}),
-    ];
-    let arrived = server.exchange(request(odd.clone()), "a:What?");
-    assert_eq!(
-        server.turn(arrived.turns[0]).messages,
-        serde_json::Value::Array(odd)
-    );
 }

@@ -123,7 +123,10 @@ async fn ends_of_turns_are_retried_after_a_full_disk() {
         first.reason.as_deref(),
         Some("the reply could not be recorded")
     );
-    assert_eq!(first.completion.unwrap().reply["content"], "A robin.");
+    assert_eq!(
+        first.completion.unwrap().reply,
+        reply("a:A robin.").unwrap().message
+    );
     assert_eq!(
         server.turn(given_up).reason.as_deref(),
         Some("client disconnected")
@@ -140,7 +143,7 @@ fn only_idle_sessions_end() {
         .unwrap();
     runtime.block_on(async {
         let server = Server::with(SessionOptions {
-            idle: Duration::from_millis(1),
+            idle_timeout: Duration::from_millis(1),
             ..SessionOptions::default()
         });
         let silent = server.exchange(request(talk(&["u:name a bird"])), "a:A robin.");

@@ -1,14 +1,15 @@
 //! Side requests (titles, summaries, heartbeats) built from the same conversation, in any wording: they never end up as a
 //! next state, and a user message that looks like one is only delayed.
 
+use clawhost_chat::SamplingParams;
 use clawhost_journal::{
-    NEXT_STATE_RETRACTED, NewSample, NewVerdict, SampleState, StepOutcome, TurnId, TurnKind,
-    VerdictOutcome,
+    NEXT_STATE_RETRACTED, NewSample, SampleProvenance, SampleState, StepOutcome, TurnId, TurnKind,
+    VerdictOutcome, VerdictRecord,
 };
 use clawhost_sessions::{IncomingRequest, SessionAssignment};
 use serde_json::json;
 
-use crate::builder::{Server, decision, message, request, talk};
+use crate::builder::{Server, decision, message, request, talk, tool};
 
 const SYSTEM: &str =
     "s:You are a careful assistant that helps with homework and answers in few words.";
@@ -27,7 +28,7 @@ const SIDE_PROMPTS: [&str; 8] = [
 
 fn with_tools(lines: &[&str]) -> IncomingRequest {
     IncomingRequest {
-        tools: vec![json!({"type": "function", "function": {"name": "look"}})],
+        tools: vec![tool("look")],
         ..request(talk(lines))
     }
 }
@@ -144,14 +145,10 @@ fn a_side_request_before_the_user_message_is_retracted() {
         assert_eq!(server.next(title.turns[0]), None, "{aside}");
         let [retraction] = server.turn(asked.turns[0]).retractions.try_into().unwrap();
         assert_eq!(retraction.source, Some(title.turns[0]), "{aside}");
-        let explained = server
-            .sessions
-            .explain_turn(asked.turns[0])
-            .unwrap()
-            .unwrap();
-        let why = explained["retractions"][0]["why"].as_str().unwrap();
+        let why = &retraction.reason;
         assert!(why.contains("leaves turn"), "{why}");
-        assert_eq!(explained["next_source"], json!(real.turns[0]));
+        let source = server.turn(asked.turns[0]).next_source;
+        assert_eq!(source, Some(real.turns[0]));
     }
 }
 
@@ -215,7 +212,12 @@ fn sampling_settings_identify_a_side_request() {
     let asked = first_exchange(&server);
     server.exchange(second_request(WRONG), "a:It is 12.");
     let title = IncomingRequest {
-        sampling: json!({"temperature": 0.1, "max_tokens": 20}),
+        sampling: SamplingParams {
+            temperature: 0.1,
+            max_tokens: 20,
+            ..SamplingParams::default()
+        }
+        .into(),
         ..second_request(SIDE_PROMPTS[2])
     };
     let title = server.exchange(title, "a:Times tables");
@@ -225,7 +227,7 @@ fn sampling_settings_identify_a_side_request() {
         "{}",
         title.matched
     );
-    assert_eq!(title.matched["next_state"]["doubt"], "settings");
+    assert_eq!(title.matched.ambiguity(), Some("settings"));
 }
 
 #[test]
@@ -257,23 +259,23 @@ fn concurrent_continuations_are_held_back_until_one_is_continued() {
 
 /// Judges a turn by its next state, with a sample.
 fn judge(server: &Server, turn: TurnId) {
-    let verdict = NewVerdict {
+    let verdict = VerdictRecord {
         source: "plugin:judge".to_owned(),
         digest: None,
         outcome: VerdictOutcome::Verdict {
             reward: 1.0,
             accept: true,
         },
-        votes: json!([1]),
+        votes: Vec::new(),
         rationale: "they went on".to_owned(),
-        metrics: json!({}),
+        metrics: Default::default(),
         ms: 1,
     };
     let sample = NewSample {
         turn,
         reward: Some(1.0),
         baseline_key: "k".to_owned(),
-        provenance: json!({}),
+        provenance: SampleProvenance::default(),
     };
     let record = server.turn(turn);
     server
@@ -304,13 +306,10 @@ fn a_sample_of_a_side_request_is_dropped_and_the_user_message_is_judged() {
             };
             server.journal.commit_step(&step).unwrap();
         }
-        let explained = || server.sessions.explain_turn(turn).unwrap().unwrap();
         server.exchange(second_request(WRONG), "a:It is 12.");
         let sample = server.journal.samples_of_turn(turn).unwrap().remove(0);
         if trained {
             assert_eq!(sample.state, SampleState::Trained);
-            let why = explained()["why"].as_str().unwrap().to_owned();
-            assert!(why.contains("retracted afterwards"), "{why}");
         } else {
             assert_eq!(
                 (sample.state, sample.reason.as_deref()),
@@ -361,13 +360,6 @@ fn held_back_next_states_are_recorded_when_the_session_ends() {
     server.sessions.end_session(&asked.session).unwrap();
     assert_eq!(server.next(asked.turns[0]), next_text("no, that is wrong"));
     assert_eq!(server.next(odd.turns[0]), None);
-    let explained = server
-        .sessions
-        .explain_turn(asked.turns[0])
-        .unwrap()
-        .unwrap();
-    let doubt = explained["next_doubt"].as_str().unwrap();
-    assert!(doubt.contains("nothing has confirmed it"), "{doubt}");
     // If the client returns and leaves it out, it is still corrected.
     server.exchange(second_request("u:and 3 x 5?"), "a:15");
     assert_eq!(server.next(asked.turns[0]), next_text("and 3 x 5?"));

@@ -12,6 +12,8 @@ pub struct Baselines {
     rate: f64,
     start: f64,
     means: BTreeMap<String, f64>,
+    /// Running mean of the samples' signal; 1 before the first batch.
+    signal: f64,
 }
 
 impl Baselines {
@@ -22,6 +24,7 @@ impl Baselines {
             rate,
             start,
             means: BTreeMap::new(),
+            signal: 1.0,
         }
     }
 
@@ -49,6 +52,46 @@ impl Baselines {
             next.means.insert(key.to_owned(), mean);
         }
         next
+    }
+
+    /// Running mean of the signal of the samples, 0 to 1: how much there is left to learn. 1 before the first batch.
+    pub fn signal(&self) -> f64 {
+        self.signal
+    }
+
+    /// The running mean of the signal in its shortest form, which parses to the same bits.
+    pub fn signal_text(&self) -> String {
+        self.signal.to_string()
+    }
+
+    /// Sets the running mean of the signal from the output of [`Self::signal_text`].
+    ///
+    /// # Errors
+    /// The text is not a number from 0 to 1.
+    pub fn with_signal_text(mut self, text: &str) -> Result<Self, BaselineError> {
+        match text.parse::<f64>() {
+            Ok(signal) if (0.0..=1.0).contains(&signal) => self.signal = signal,
+            _ => {
+                return Err(BaselineError(format!(
+                    "{text:?} is not a number from 0 to 1"
+                )));
+            }
+        }
+        Ok(self)
+    }
+
+    /// The baselines after a batch of samples with these (reward, advantage). The signal of a sample is |advantage|, at
+    /// most 1, and at least |reward| if the reward is negative: what is rejected as expected is still to be learned.
+    #[must_use]
+    pub fn after_signals(mut self, batch: &[(f64, f64)]) -> Self {
+        if batch.is_empty() {
+            return self;
+        }
+        let signal = |&(reward, advantage): &(f64, f64)| advantage.abs().max(-reward).min(1.0);
+        #[allow(clippy::cast_precision_loss, reason = "batches are far below 2^53")]
+        let mean = batch.iter().map(signal).sum::<f64>() / batch.len() as f64;
+        self.signal += self.rate * (mean - self.signal);
+        self
     }
 
     /// Serializes to JSON. Numbers are strings in their shortest form, which parse to the same bits.
@@ -118,5 +161,19 @@ mod tests {
                 "{text} was accepted"
             );
         }
+    }
+
+    #[test]
+    fn the_signal_falls_only_while_replies_are_accepted_as_expected() {
+        let start = Baselines::new(0.5, 0.0);
+        assert_eq!(start.signal(), 1.0);
+        assert_eq!(start.clone().after_signals(&[]).signal(), 1.0);
+        let accepted = start.clone().after_signals(&[(1.0, 0.0), (1.0, 0.5)]);
+        assert_eq!(accepted.signal(), 0.625);
+        // A rejected reply counts fully even if the rejection was expected.
+        assert_eq!(start.after_signals(&[(-1.0, 0.0)]).signal(), 1.0);
+        let read = Baselines::new(0.5, 0.0).with_signal_text(&accepted.signal_text());
+        assert_eq!(read.unwrap().signal().to_bits(), 0.625f64.to_bits());
+        assert!(Baselines::new(0.5, 0.0).with_signal_text("NaN").is_err());
     }
 }

@@ -1,51 +1,10 @@
 //! The estimators of `training.estimator` and their inputs.
 
-use super::{
-    Advantage, Baselines, EpisodeStep, Scale, StepComparison, gae, group_relative, leave_one_out,
-    step_advantages,
-};
+use clawhost_config::{Estimator, StepComparison, TrainingOptions};
 
-/// Advantage estimator. Default: `baseline`, which suits live traffic.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    serde::Serialize,
-    serde::Deserialize,
-    schemars::JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum Estimator {
-    /// The reward itself.
-    Raw,
-    /// reward − running mean of its baseline key.
-    #[default]
-    Baseline,
-    /// (reward − mean) / (deviation + 1e-6) within the group of replies to one prompt (GRPO).
-    Group,
-    /// reward − mean of the group (Dr. GRPO).
-    GroupMean,
-    /// (reward − mean) / mean within the group (MaxRL).
-    MaxRl,
-    /// reward − mean of the batch.
-    Batch,
-    /// (reward − mean) / (deviation + 1e-8) over the batch, ddof 0.
-    BatchStd,
-    /// reward − mean of the other members of the group (leave one out).
-    Rloo,
-    /// Steps of episodes: outcome plus votes on the step, compared within the group.
-    Step,
-    /// Generalized advantage estimation without a critic: the baseline is the value of every token, so with a discount of 1
-    /// a token's advantage is lambda^(distance to the end) times the advantage of `baseline`.
-    Gae,
-    /// REINFORCE++: each token's reward is minus its KL penalty to the base model, the last token also gets the reward, and
-    /// a token's advantage is its discounted return.
-    #[serde(rename = "reinforce++")]
-    ReinforcePlusPlus,
-}
+use super::{
+    Advantage, Baselines, EpisodeStep, Scale, gae, group_relative, leave_one_out, step_advantages,
+};
 
 /// An estimator's input for one sample.
 #[derive(Debug, Clone, Copy, Default)]
@@ -78,13 +37,13 @@ pub struct EpisodePosition<'a> {
 pub struct EstimatorConfig {
     /// The estimator.
     pub estimator: Estimator,
-    /// Discount factor per token of `gae` and `reinforce++`. Default 1.
-    pub discount: f64,
-    /// Lambda of `gae`. Default 1: without a critic, less only takes credit from early tokens.
+    /// Discount factor per token of `gae` and `reinforce++`.
+    pub gamma: f64,
+    /// Lambda of `gae`.
     pub lambda: f64,
-    /// Factor on the votes, of `step`. Default 1.
+    /// Factor on the votes, of `step`.
     pub step_coefficient: f64,
-    /// What a step is compared with, of `step`. Default: the same step of other trajectories.
+    /// What a step is compared with, of `step`.
     pub step_over: StepComparison,
 }
 
@@ -95,6 +54,22 @@ pub(crate) struct AdvantageEstimate {
     pub(crate) advantage: Advantage,
     /// One per token, if the estimator gives different ones.
     pub(crate) tokens: Option<Vec<f32>>,
+}
+
+impl AdvantageEstimate {
+    /// The estimate for a sample with this reward: zero if the reward is positive and |advantage| is below `min_advantage`,
+    /// because the reply was accepted as expected.
+    pub(crate) fn with_threshold(self, reward: f64, min_advantage: f64) -> Self {
+        match self.advantage {
+            Advantage::Value(advantage) if reward > 0.0 && advantage.abs() < min_advantage => {
+                Self {
+                    advantage: Advantage::Zero,
+                    tokens: None,
+                }
+            }
+            _ => self,
+        }
+    }
 }
 
 impl AdvantageEstimate {
@@ -149,7 +124,7 @@ impl From<Estimator> for EstimatorConfig {
     fn from(estimator: Estimator) -> Self {
         Self {
             estimator,
-            discount: 1.0,
+            gamma: 1.0,
             lambda: 1.0,
             step_coefficient: 1.0,
             step_over: StepComparison::default(),
@@ -157,37 +132,16 @@ impl From<Estimator> for EstimatorConfig {
     }
 }
 
-/// Which samples an estimator compares with each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ComparisonScope {
-    /// None: each sample on its own.
-    Sample,
-    /// The samples of a group.
-    Group,
-    /// The samples of a batch.
-    Batch,
-}
-
-impl Estimator {
-    /// Which samples this estimator compares with each other.
-    pub fn comparison_scope(self) -> ComparisonScope {
-        match self {
-            Estimator::Raw
-            | Estimator::Baseline
-            | Estimator::Gae
-            | Estimator::ReinforcePlusPlus => ComparisonScope::Sample,
-            Estimator::Batch | Estimator::BatchStd => ComparisonScope::Batch,
-            Estimator::Group
-            | Estimator::GroupMean
-            | Estimator::MaxRl
-            | Estimator::Rloo
-            | Estimator::Step => ComparisonScope::Group,
+impl From<&TrainingOptions> for EstimatorConfig {
+    fn from(options: &TrainingOptions) -> Self {
+        let (advantage, default) = (&options.advantage, Self::from(options.estimator));
+        Self {
+            estimator: options.estimator,
+            gamma: advantage.gamma.unwrap_or(default.gamma),
+            lambda: advantage.gae_lambda.unwrap_or(default.lambda),
+            step_coefficient: advantage.step_coef.unwrap_or(default.step_coefficient),
+            step_over: advantage.step_comparison.unwrap_or(default.step_over),
         }
-    }
-
-    /// Whether this estimator compares the samples of a group.
-    pub fn needs_groups(self) -> bool {
-        self.comparison_scope() == ComparisonScope::Group
     }
 }
 
@@ -250,7 +204,7 @@ impl EstimatorConfig {
                 if let Some(last) = rewards.last_mut() {
                     *last = sample.reward;
                 }
-                let advantages = gae(&rewards, &values, self.discount, self.lambda);
+                let advantages = gae(&rewards, &values, self.gamma, self.lambda);
                 #[allow(
                     clippy::cast_possible_truncation,
                     reason = "losses are computed in f32, as the parameters are"
@@ -284,7 +238,7 @@ impl EstimatorConfig {
         samples
             .iter()
             .map(|sample| match sample.episode {
-                Some(_) => advantages.next().unwrap_or(Advantage::SingletonGroup),
+                Some(_) => advantages.next().expect("one advantage per episode step"),
                 None => Advantage::SingletonGroup,
             })
             .collect()

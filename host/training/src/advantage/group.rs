@@ -100,7 +100,7 @@ fn each_group<R: Float, G: Ord>(
         .iter()
         .zip(groups)
         .map(|(&reward, group)| {
-            let group = members.get(group).map_or(&[][..], Vec::as_slice);
+            let group = &members[group];
             if group.len() < 2 {
                 return Advantage::SingletonGroup;
             }

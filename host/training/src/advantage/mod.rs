@@ -12,10 +12,11 @@ mod stepwise;
 mod whiten;
 
 pub use baseline::{BaselineError, Baselines};
+pub use clawhost_config::{ComparisonScope, Estimator, StepComparison};
 pub(crate) use estimator::{AdvantageEstimate, mean_token_advantage};
-pub use estimator::{ComparisonScope, EpisodePosition, Estimator, EstimatorConfig, RewardedSample};
+pub use estimator::{EpisodePosition, EstimatorConfig, RewardedSample};
 pub use group::{Advantage, Scale, group_relative, leave_one_out};
 pub use overlong::OverlongPenalty;
 pub use returns::{discounted_returns, gae, kl_penalized_rewards};
-pub use stepwise::{EpisodeStep, StepComparison, step_advantages};
+pub use stepwise::{EpisodeStep, step_advantages};
 pub use whiten::whiten;

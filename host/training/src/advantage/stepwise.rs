@@ -3,29 +3,10 @@
 //! The score of a step is outcome + coefficient × mean of its votes. A step without votes has no score and is not passed in;
 //! a missing verdict is not a vote of 0.
 
+use clawhost_config::StepComparison;
+
 use super::group::{Advantage, Scale, group_relative, mean};
 use crate::float::Float;
-
-/// What a step is compared with. Default: the same step of the group's other trajectories.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    serde::Serialize,
-    serde::Deserialize,
-    schemars::JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum StepComparison {
-    /// Steps with the same index, for tasks where step n of one trajectory resembles step n of another.
-    #[default]
-    StepIndex,
-    /// Whole trajectories, scored by the outcome and the mean of all votes; each step gets its trajectory's advantage.
-    Trajectory,
-}
 
 /// One step of one trajectory.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clawhost_plugins::{Advantages, Fault, Plugin, RewardedSequence};
 
 use crate::advantage::{Advantage, AdvantageEstimate};
-use crate::component::{ComponentOptions, Receipts};
+use crate::component::call::{ComponentOptions, Receipts};
 
 #[derive(Debug, Clone)]
 pub(crate) struct AdvantageComponent {
@@ -36,10 +36,10 @@ impl AdvantageComponent {
         let sequences: Vec<RewardedSequence> = samples
             .iter()
             .map(|(group, length, reward)| {
-                let next_group = u32::try_from(groups.len()).unwrap_or(u32::MAX);
+                let next_group = u32::try_from(groups.len()).expect("a batch is small");
                 RewardedSequence {
                     group: *groups.entry(*group).or_insert(next_group),
-                    length: u32::try_from(*length).unwrap_or(u32::MAX),
+                    length: u32::try_from(*length).expect("a reply fits a context"),
                     reward: *reward,
                     token_rewards: Vec::new(),
                 }

@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use clawhost_engine::SequenceScores;
 use clawhost_plugins::{Fault, LossBatch, Metric, Plugin, Requirements};
-use clawhost_policy::SequenceScores;
 
-use crate::batch::BatchSample;
-use crate::component::{ComponentOptions, Receipts};
+use crate::batch_sample::BatchSample;
+use crate::component::call::{ComponentOptions, Receipts};
 use crate::distillation::TrainingTarget;
 use crate::error::TrainingError;
 use crate::forced_tokens;
-use crate::loss::SequenceLoss;
-use crate::options::OldLogprobsSource;
-use crate::update::sum_kl_k3;
+use crate::loss::{SequenceLoss, sum_kl_k3};
+use clawhost_config::OldLogprobsSource;
 
 #[derive(Debug, Clone)]
 pub(crate) struct LossComponent {
@@ -107,11 +106,12 @@ impl LossComponent {
         for member in members {
             let sample = &member.chosen.sample;
             let length = sample.token_ids.len();
-            let next_group = u32::try_from(groups.len()).unwrap_or(u32::MAX);
+            let next_group = u32::try_from(groups.len()).expect("a batch is small");
             let group = *groups.entry(sample.group.as_str()).or_insert(next_group);
-            let end = batch.offsets.last().copied().unwrap_or(0);
-            let length_u32 = u32::try_from(length).unwrap_or(u32::MAX);
-            batch.offsets.push(end.saturating_add(length_u32));
+            let end = batch.tokens.len() + length;
+            batch
+                .offsets
+                .push(u32::try_from(end).expect("a micro-batch has fewer tokens"));
             batch.groups.push(group);
             // A missing reward is NaN, not 0.
             batch.rewards.push(sample.reward.unwrap_or(f32::NAN));

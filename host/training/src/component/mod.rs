@@ -5,19 +5,21 @@
 //! stay queued. A component can be replaced while training runs; a step uses the components that it started with.
 
 mod advantage;
+mod call;
 mod loss;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
-use clawhost_plugins::{CallContext, CallResult, Fault, Kind, Limits, Plugin, Receipt};
+use clawhost_plugins::{Fault, Kind, Plugin};
 use serde::Serialize;
-use tokio::runtime::Handle;
 
 use crate::advantage::Advantage;
 use crate::error::TrainingError;
 
 pub(crate) use advantage::AdvantageComponent;
+pub use call::ComponentOptions;
+pub(crate) use call::Receipts;
 pub(crate) use loss::{LossComponent, LossInput};
 
 /// The components that training uses instead of its native formulas. Clones share them.
@@ -35,10 +37,6 @@ pub(crate) struct StepComponents {
     receipts: Receipts,
 }
 
-/// Receipts of the component calls of one step. Clones share them.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Receipts(Arc<Mutex<Vec<Receipt>>>);
-
 /// A component with the context of a step's calls.
 #[derive(Debug)]
 pub(crate) struct StepComponent<'a, C> {
@@ -53,19 +51,6 @@ pub(crate) struct StepComponent<'a, C> {
 pub(crate) struct ComponentIdentity {
     name: String,
     digest: String,
-}
-
-/// How components are called.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct ComponentOptions {
-    /// Settings of each component by name; values are JSON text.
-    pub settings: BTreeMap<String, BTreeMap<String, String>>,
-    /// Limits of a call.
-    pub limits: Limits,
-    /// Seed of the run.
-    pub seed: u64,
-    /// Whether `training.method` has a teacher; without one, a loss that needs it is rejected. Default false.
-    pub teacher: bool,
 }
 
 impl Components {
@@ -209,39 +194,5 @@ impl StepComponents {
         self.identities()
             .into_values()
             .map(|component| component.digest)
-    }
-}
-
-impl ComponentOptions {
-    fn context(&self, plugin: &Plugin, id: String) -> CallContext {
-        CallContext {
-            run_id: "training".to_owned(),
-            sample_id: id,
-            seed: self.seed,
-            settings: self
-                .settings
-                .get(plugin.name())
-                .cloned()
-                .unwrap_or_default(),
-            limits: self.limits.clone(),
-            ..CallContext::default()
-        }
-    }
-}
-
-impl Receipts {
-    /// Removes and returns all receipts.
-    pub(crate) fn drain(&self) -> Vec<Receipt> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Blocks the trainer's thread on a component call and stores its receipt.
-    fn block_on<T>(&self, call: impl Future<Output = CallResult<T>>) -> Result<T, Fault> {
-        let result = Handle::current().block_on(call);
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(result.receipt);
-        result.outcome
     }
 }

@@ -5,95 +5,31 @@
 //! masked: they leave the loss and its denominator.
 
 mod remote_teacher;
+mod target;
+pub(crate) mod teacher;
 mod topk_loss;
 
 use std::collections::BTreeMap;
 
+use clawhost_engine::SequenceScores;
 use clawhost_plugins::Requirements;
-use clawhost_policy::SequenceScores;
 
-use crate::batch::BatchSample;
+use crate::batch_sample::BatchSample;
 use crate::forced_tokens;
+use crate::loss::OnPolicyDistillation;
 use crate::loss::count_shared_tokens;
-use crate::options::{DistillationKind, HintSelection, TeacherSource, TopKSource, TrainingOptions};
+use crate::options::topk_select;
 use crate::packing::ModelInput;
-use crate::update::{UpdateError, UpdateTask};
+use crate::update_task::{UpdateError, UpdateTask};
+use clawhost_config::{
+    DistillationKind, HintSelection, TeacherSource, TopKSource, TrainingOptions,
+};
 
 use remote_teacher::TeacherResult;
-pub use remote_teacher::{RemoteTeacher, TeacherError, TeacherRequest, TeacherScores};
+pub(crate) use target::TrainingTarget;
+pub use teacher::{RemoteTeacher, TeacherError, TeacherRequest, TeacherScores};
 use topk_loss::TopKLossKind;
 pub(crate) use topk_loss::{TopKLoss, TopKTokens};
-
-/// What one sample is trained towards.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct TrainingTarget {
-    /// One per token of the reply; 0 for masked tokens.
-    pub(crate) advantages: Vec<f32>,
-    /// Which tokens train; empty = all.
-    pub(crate) mask: Vec<bool>,
-    /// The teacher's log-prob of each recorded token; empty without a teacher.
-    pub(crate) teacher: Vec<f32>,
-    /// Candidate tokens of each position for a top-k loss.
-    pub(crate) topk_tokens: Option<TopKTokens>,
-    /// The native loss over the candidates.
-    pub(crate) topk_loss: Option<TopKLoss>,
-    /// Index of the selected hint.
-    pub(crate) hint: Option<usize>,
-    /// Mean of lT - lo over the tokens with a teacher value.
-    pub(crate) gap: Option<f64>,
-    /// Why the teacher returned no scores.
-    pub(crate) teacher_error: Option<String>,
-}
-
-impl TrainingTarget {
-    /// Number of trained tokens.
-    pub(crate) fn tokens(&self) -> usize {
-        if self.mask.is_empty() {
-            self.advantages.len()
-        } else {
-            self.mask.iter().filter(|trains| **trains).count()
-        }
-    }
-
-    /// Mean advantage of the trained tokens.
-    #[allow(
-        clippy::cast_precision_loss,
-        reason = "token counts are far below 2^53"
-    )]
-    pub(crate) fn advantage(&self) -> f64 {
-        let sum: f64 = self.advantages.iter().map(|a| f64::from(*a)).sum();
-        sum / self.tokens().max(1) as f64
-    }
-
-    /// The target from rewards alone.
-    fn from_rewards(chosen: &BatchSample, reward_advantages: Option<&[f32]>, weight: f64) -> Self {
-        let length = chosen.sample.token_ids.len();
-        match reward_advantages {
-            Some(advantages) => Self {
-                advantages: scaled(advantages.to_vec(), weight),
-                ..Self::default()
-            },
-            // Without a reward every token is masked.
-            None => Self {
-                advantages: vec![0.0; length],
-                mask: vec![false; length],
-                ..Self::default()
-            },
-        }
-    }
-}
-
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "losses are computed in f32, as the parameters are"
-)]
-fn scaled(mut values: Vec<f32>, factor: f64) -> Vec<f32> {
-    let factor = factor as f32;
-    if factor != 1.0 {
-        values.iter_mut().for_each(|value| *value *= factor);
-    }
-    values
-}
 
 /// Which scores the losses need before the update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,7 +78,7 @@ impl ScoringPlan {
         let teacher = match distillation {
             None | Some(DistillationKind::LogprobGaps) => TeacherCandidates::None,
             Some(DistillationKind::TopKDivergence)
-                if options.teacher.top_k_of == TopKSource::Teacher =>
+                if options.teacher.top_k_from == TopKSource::Teacher =>
             {
                 TeacherCandidates::Teacher
             }
@@ -178,10 +114,10 @@ pub(crate) fn build_training_targets(
     before: &[SequenceScores],
     reward_advantages: &[Option<Vec<f32>>],
 ) -> Result<Vec<TrainingTarget>, UpdateError> {
-    // `weight_rl` only applies next to a teacher.
+    // `reward_weight` only applies next to a teacher.
     let weight = plan
         .distillation
-        .map_or(1.0, |_| task.options.teacher.weight_rl);
+        .map_or(1.0, |_| task.options.teacher.reward_weight);
     let mut targets: Vec<TrainingTarget> = task
         .chosen
         .iter()
@@ -210,7 +146,8 @@ pub(crate) fn build_training_targets(
         .zip(hinted_scores);
     for (((target, reward_advantages), before), hinted_scores) in all {
         match hinted_scores {
-            Some(Ok(hinted_scores)) => target.apply_teacher_scores(
+            Some(Ok(hinted_scores)) => apply_teacher_scores(
+                target,
                 task,
                 plan,
                 distillation,
@@ -242,77 +179,75 @@ fn mask_forced_tokens(
     targets
 }
 
-impl TrainingTarget {
-    /// Turns the teacher's scores into advantages or a top-k loss.
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "losses are computed in f32, as the parameters are"
-    )]
-    fn apply_teacher_scores(
-        &mut self,
-        task: &UpdateTask<'_>,
-        plan: ScoringPlan,
-        distillation: DistillationKind,
-        reward_advantages: Option<&[f32]>,
-        before: &SequenceScores,
-        hinted_scores: HintedScores,
-    ) {
-        let options = &task.options.teacher;
-        self.hint = Some(hinted_scores.hint);
-        let teacher: Vec<Option<f32>> = hinted_scores
-            .scored
-            .logprobs
-            .iter()
-            .map(|value| value.is_finite().then_some(*value))
-            .collect();
-        self.gap = mean_gap(&teacher, &before.logprobs);
-        self.teacher = hinted_scores.scored.logprobs;
-        if plan.teacher != TeacherCandidates::None {
-            self.topk_tokens = Some(TopKTokens {
-                k: plan.k,
-                ids: hinted_scores.scored.candidates,
-                teacher: hinted_scores.scored.candidate_logprobs,
-            });
-        }
-        let kind = match distillation {
-            DistillationKind::LogprobGaps => {
-                let on_policy = options.on_policy_distillation();
-                let gaps = on_policy.gaps(&teacher, &before.logprobs);
-                let advantages = on_policy.advantages(reward_advantages, &gaps);
-                self.mask = advantages.iter().map(Option::is_some).collect();
-                self.advantages = advantages
-                    .into_iter()
-                    .map(|advantage| advantage.unwrap_or(0.0))
-                    .collect();
-                if self.mask.iter().all(|trains| *trains) {
-                    self.mask = Vec::new();
-                }
-                return;
-            }
-            DistillationKind::TopKDivergence => TopKLossKind::Divergence(options.topk_divergence()),
-            DistillationKind::TopKSelect => {
-                let select = options.topk_select();
-                let teacher = self.topk_tokens.as_ref().map_or(&[][..], |c| &c.teacher);
-                let rows = before.candidate_logprobs.chunks(plan.k.max(1));
-                let advantages = rows
-                    .zip(teacher.chunks(plan.k.max(1)))
-                    .flat_map(|(old, teacher)| select.advantages(old, teacher))
-                    .collect();
-                TopKLossKind::Select {
-                    select,
-                    old: before.candidate_logprobs.clone(),
-                    advantages,
-                }
-            }
-        };
-        // Every position trains on the teacher's scores, with or without a reward.
-        self.mask = Vec::new();
-        self.topk_loss = task.component.is_none().then_some(TopKLoss {
+/// Turns the teacher's scores into advantages or a top-k loss.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "losses are computed in f32, as the parameters are"
+)]
+fn apply_teacher_scores(
+    target: &mut TrainingTarget,
+    task: &UpdateTask<'_>,
+    plan: ScoringPlan,
+    distillation: DistillationKind,
+    reward_advantages: Option<&[f32]>,
+    before: &SequenceScores,
+    hinted_scores: HintedScores,
+) {
+    let options = &task.options.teacher;
+    target.hint = Some(hinted_scores.hint);
+    let teacher: Vec<Option<f32>> = hinted_scores
+        .scored
+        .logprobs
+        .iter()
+        .map(|value| value.is_finite().then_some(*value))
+        .collect();
+    target.gap = mean_gap(&teacher, &before.logprobs);
+    target.teacher = hinted_scores.scored.logprobs;
+    if plan.teacher != TeacherCandidates::None {
+        target.topk_tokens = Some(TopKTokens {
             k: plan.k,
-            kind,
-            weight: options.weight_opd as f32,
+            ids: hinted_scores.scored.candidates,
+            teacher: hinted_scores.scored.candidate_logprobs,
         });
     }
+    let kind = match distillation {
+        DistillationKind::LogprobGaps => {
+            let on_policy = OnPolicyDistillation::from(options);
+            let gaps = on_policy.gaps(&teacher, &before.logprobs);
+            let advantages = on_policy.advantages(reward_advantages, &gaps);
+            target.mask = advantages.iter().map(Option::is_some).collect();
+            target.advantages = advantages
+                .into_iter()
+                .map(|advantage| advantage.unwrap_or(0.0))
+                .collect();
+            if target.mask.iter().all(|trains| *trains) {
+                target.mask = Vec::new();
+            }
+            return;
+        }
+        DistillationKind::TopKDivergence => TopKLossKind::Divergence(options.into()),
+        DistillationKind::TopKSelect => {
+            let select = topk_select(options);
+            let teacher = target.topk_tokens.as_ref().map_or(&[][..], |c| &c.teacher);
+            let rows = before.candidate_logprobs.chunks(plan.k.max(1));
+            let advantages = rows
+                .zip(teacher.chunks(plan.k.max(1)))
+                .flat_map(|(old, teacher)| select.advantages(old, teacher))
+                .collect();
+            TopKLossKind::Select {
+                select,
+                old: before.candidate_logprobs.clone(),
+                advantages,
+            }
+        }
+    };
+    // Every position trains on the teacher's scores, with or without a reward.
+    target.mask = Vec::new();
+    target.topk_loss = task.component.is_none().then_some(TopKLoss {
+        k: plan.k,
+        kind,
+        weight: options.distillation_weight as f32,
+    });
 }
 
 #[allow(
@@ -354,9 +289,7 @@ impl TeacherScoring<'_> {
         let scored = self.score(&selected, self.plan.teacher)?;
         let mut hinted_scores: Vec<_> = self.task.chosen.iter().map(|_| None).collect();
         for ((sample, hint), result) in selected.into_iter().zip(scored) {
-            if let Some(slot) = hinted_scores.get_mut(sample) {
-                *slot = Some(result.map(|scored| HintedScores { hint, scored }));
-            }
+            hinted_scores[sample] = Some(result.map(|scored| HintedScores { hint, scored }));
         }
         Ok(hinted_scores)
     }
@@ -365,7 +298,7 @@ impl TeacherScoring<'_> {
     /// the teacher's top-k tokens share most with the policy's.
     fn select_hints(&self) -> Result<Vec<HintedReply>, UpdateError> {
         let options = self.task.options;
-        let hints = |sample: usize| self.task.chosen.get(sample).map_or(0, |c| c.hinted.len());
+        let hints = |sample: usize| self.task.chosen[sample].hinted.len();
         let mut selected: Vec<HintedReply> = (0..self.task.chosen.len())
             .filter(|sample| hints(*sample) > 0)
             .map(|sample| (sample, 0))
@@ -385,7 +318,7 @@ impl TeacherScoring<'_> {
         {
             // A hint without scores shares no tokens.
             let Ok(scored) = result else { continue };
-            let own = self.before.get(*sample).map_or(&[][..], |b| &b.candidates);
+            let own = &self.before[*sample].candidates;
             let shared_tokens = count_shared_tokens(own, &scored.candidates, self.plan.k);
             let best = best.entry(*sample).or_insert((shared_tokens, *hint));
             if shared_tokens > best.0 {
@@ -406,19 +339,15 @@ impl TeacherScoring<'_> {
     ) -> Result<Vec<TeacherResult>, UpdateError> {
         let mut inputs = Vec::with_capacity(replies.len());
         for (sample, hint) in replies {
-            let Some(chosen) = self.task.chosen.get(*sample) else {
-                continue;
-            };
+            let chosen = &self.task.chosen[*sample];
             let mut input = ModelInput::from_hinted_sample(chosen, *hint);
-            if candidates == TeacherCandidates::Policy
-                && let Some(before) = self.before.get(*sample)
-            {
-                input.set_candidates(before.candidates.clone(), self.plan.k);
+            if candidates == TeacherCandidates::Policy {
+                input.set_candidates(self.before[*sample].candidates.clone(), self.plan.k);
             }
             inputs.push(input);
         }
         let top = (candidates == TeacherCandidates::Teacher).then_some(self.plan.k);
-        if self.task.options.teacher.from == TeacherSource::Endpoint {
+        if self.task.options.teacher.source == TeacherSource::Endpoint {
             return remote_teacher::score_replies(self.task, &inputs, top);
         }
         let scored = self.task.score(self.task.teacher, &inputs, top)?;

@@ -1,55 +1,13 @@
-//! A teacher at an endpoint: its request and response types, and the validation of its scores.
+//! Scoring replies with a teacher at an endpoint, and the validation of its scores.
 //!
 //! A missing score is never treated as zero: the reply has no teacher in this step, and the reason is recorded. If the
-//! endpoint is unavailable and no reply gets scores, the step is not made and the samples stay queued. The transport is
-//! not part of this crate; the program provides an implementation of [`RemoteTeacher`].
+//! endpoint is unavailable and no reply gets scores, the step is not made and the samples stay queued.
 
-use clawhost_policy::{Candidates, SequenceScores};
+use clawhost_engine::{Candidates, SequenceScores};
 
+use crate::distillation::teacher::{RemoteTeacher, TeacherError, TeacherRequest, TeacherScores};
 use crate::packing::ModelInput;
-use crate::update::{UpdateError, UpdateTask};
-
-/// A recorded reply to score after a prompt with a hint.
-#[derive(Debug, Clone, Copy)]
-pub struct TeacherRequest<'a> {
-    /// Token ids of the prompt.
-    pub prompt: &'a [u32],
-    /// Token ids of the reply.
-    pub reply: &'a [u32],
-    /// Number of most likely tokens to return for each position.
-    pub top: usize,
-}
-
-/// A teacher's log-probs of a reply, at temperature 1 and in nats.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct TeacherScores {
-    /// One per token of the reply; NaN without a value.
-    pub logprobs: Vec<f32>,
-    /// The most likely tokens of each position, best first, `[reply tokens, top]`.
-    pub top: Vec<u32>,
-    /// Their log-probs.
-    pub top_logprobs: Vec<f32>,
-}
-
-/// Why a teacher returned no scores.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TeacherError {
-    /// The endpoint is unavailable; the same request may succeed later.
-    #[error("{0}")]
-    Unavailable(String),
-    /// The endpoint rejects this request, or its response is unusable.
-    #[error("{0}")]
-    Rejected(String),
-}
-
-/// A teacher at an endpoint, with the policy's vocabulary.
-pub trait RemoteTeacher: std::fmt::Debug + Send + Sync {
-    /// Scores a recorded reply. Blocks until the scores arrive.
-    ///
-    /// # Errors
-    /// The endpoint is unavailable or rejects the request.
-    fn score(&self, request: TeacherRequest<'_>) -> Result<TeacherScores, TeacherError>;
-}
+use crate::update_task::{UpdateError, UpdateTask};
 
 /// The scores of a reply, or why there are none.
 pub(super) type TeacherResult = Result<SequenceScores, String>;
@@ -62,7 +20,8 @@ pub(super) fn score_replies(
 ) -> Result<Vec<TeacherResult>, UpdateError> {
     let Some(teacher) = task.remote_teacher else {
         return Err(UpdateError::Teacher(
-            "training.teacher.from is \"endpoint\", which this command does not support".to_owned(),
+            "training.teacher.source is \"endpoint\", which this command does not support"
+                .to_owned(),
         ));
     };
     let mut results = Vec::with_capacity(inputs.len());
@@ -127,7 +86,7 @@ fn score_reply(
             *value = f32::NAN;
         }
     }
-    let vocab = task.model.config().vocab_size;
+    let vocab = task.backend.model().config().vocab_size;
     let expected = reply.len() * top;
     if candidates.len() != expected
         || top_logprobs.len() != expected

@@ -1,7 +1,7 @@
 //! Losses over the K most likely tokens of each position, added to the loss over the recorded tokens: a divergence from the
 //! teacher's distribution, or clipped surrogates.
 
-use crate::loss::{TopKDistillation, TopKSelect};
+use crate::loss::{TopKDistillation, TopKSelect, trains};
 
 /// K candidate tokens of each position.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -64,16 +64,10 @@ impl TopKLoss {
         let k = self.k.max(1);
         let rows = logprobs.chunks(k).zip(output.d_candidates.chunks_mut(k));
         for (row, (now, partials)) in rows.enumerate() {
-            if !mask.get(row).copied().unwrap_or(true) {
+            if !trains(mask, row) {
                 continue;
             }
-            let row_of = |values: &'_ [f32]| -> Vec<f32> {
-                let from = row * k;
-                values
-                    .get(from..from + now.len())
-                    .unwrap_or_default()
-                    .to_vec()
-            };
+            let row_of = |values: &'_ [f32]| values[row * k..row * k + now.len()].to_vec();
             let loss = match &self.kind {
                 TopKLossKind::Divergence(distillation) => {
                     let teacher = row_of(&topk_tokens.teacher);

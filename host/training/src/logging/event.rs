@@ -29,7 +29,7 @@ pub(super) fn parse_messages(mut bytes: &[u8]) -> Vec<(usize, &[u8])> {
     while let Some((message, size)) = parse_record(bytes) {
         offset += size;
         messages.push((offset, message));
-        bytes = bytes.get(size..).unwrap_or_default();
+        bytes = &bytes[size..];
     }
     messages
 }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use clawhost_journal::{Journal, JournalError, StepId, StepRecord, private};
 use serde_json::{Value, json};
 
-use crate::options::LogOptions;
+use clawhost_config::LogOptions;
 pub use flatten::flatten_metrics;
 
 /// Steps that are read from the journal at once.
@@ -147,13 +147,15 @@ impl StepLog {
 
     /// Moves the file to the next free name in `unknown/`; returns the new path.
     fn move_to_unknown(&self) -> io::Result<PathBuf> {
-        let unknown = self.path.parent().unwrap_or(Path::new("")).join("unknown");
+        let directory = self.path.parent().expect("a log is in the data directory");
+        let unknown = directory.join("unknown");
         private::create_dir(&unknown)?;
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let free = (1..)
-            .map(|copy| unknown.join(format!("{copy}-{name}")))
-            .find(|path| !path.exists());
-        let target = free.ok_or_else(|| io::Error::other("no free name"))?;
+        let name = self.path.file_name().expect("a log is a file");
+        let name = name.to_string_lossy();
+        let mut names = (1u64..).map(|copy| unknown.join(format!("{copy}-{name}")));
+        let target = names
+            .find(|path| !path.exists())
+            .expect("names are endless");
         fs::rename(&self.path, &target)?;
         Ok(target)
     }
@@ -200,9 +202,9 @@ impl LogFormat for JsonLines {
         let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else {
             return Some((0, 0));
         };
-        let lines = bytes.get(..end)?;
+        let lines = &bytes[..end];
         let begin = lines.iter().rposition(|byte| *byte == b'\n');
-        let last = lines.get(begin.map_or(0, |at| at + 1)..)?;
+        let last = &lines[begin.map_or(0, |at| at + 1)..];
         let line: Value = serde_json::from_slice(last).ok()?;
         Some((end + 1, line.get("step")?.as_i64()?))
     }

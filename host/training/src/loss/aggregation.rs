@@ -3,44 +3,21 @@
 //! Every aggregation is a sum of token losses with a coefficient c_i per sequence, which depends only on the numbers of
 //! trained tokens in the *whole* optimizer update. So the gradient does not depend on the split into micro-batches.
 
-use std::num::NonZeroUsize;
+use clawhost_config::Aggregation;
 
-/// Aggregation of token losses. Default: `seq-mean-token-mean`, so that long and short replies have equal weight: users rate
-/// replies, not tokens.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    serde::Serialize,
-    serde::Deserialize,
-    schemars::JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum Aggregation {
-    /// Sum over all tokens / number of tokens.
-    TokenMean,
-    /// Mean over sequences of the mean over their tokens.
-    #[default]
-    SeqMeanTokenMean,
-    /// Mean over sequences of the sum over their tokens.
-    SeqMeanTokenSum,
-    /// Sum over all tokens / a fixed number of tokens.
-    Constant(NonZeroUsize),
-    /// Sum over all tokens / (number of sequences, empty ones too, × a fixed length).
-    SeqConstant(NonZeroUsize),
-}
-
-impl Aggregation {
+/// The weights of sequences in an aggregated loss.
+pub trait SequenceCoefficients {
     /// The coefficient of each sequence's tokens, from the number of trained tokens of each sequence. Sequences without
     /// trained tokens get 0 and do not count in means over sequences.
+    fn coefficients(self, trained_tokens: &[usize]) -> Vec<f64>;
+}
+
+impl SequenceCoefficients for Aggregation {
     #[allow(
         clippy::cast_precision_loss,
         reason = "token counts are far below 2^53"
     )]
-    pub fn coefficients(self, trained_tokens: &[usize]) -> Vec<f64> {
+    fn coefficients(self, trained_tokens: &[usize]) -> Vec<f64> {
         let tokens: usize = trained_tokens.iter().sum();
         let sequences = trained_tokens.iter().filter(|&&count| count > 0).count();
         trained_tokens

@@ -3,7 +3,7 @@
 //! Loss -sg(clip(r, low, high)) A lp; its derivative with respect to lp is -clip(r) A.
 
 use crate::float::Float;
-use crate::loss::surrogate::{TokenLoss, bounded_log_ratio};
+use crate::loss::token_loss::{TokenLoss, bounded_log_ratio};
 
 /// Range of the weight. Default: 0 to 1.28.
 #[derive(Debug, Clone, Copy, PartialEq)]

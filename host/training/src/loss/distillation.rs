@@ -8,36 +8,12 @@
 //!
 //! The caller masks positions without a teacher distribution; missing values are never filled in.
 
+use clawhost_config::DistillationDivergence;
+
 use crate::float::Float;
 
 /// Upper bound on the log of the K tokens' mass, which leaves at least about 1e-7 to the tail.
 const MAX_LOG_MASS: f64 = -1e-7;
-
-/// The divergence. Default: reverse KL, which is mode-seeking: the policy need not cover everything that the teacher finds
-/// likely.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Default,
-    serde::Serialize,
-    serde::Deserialize,
-    schemars::JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum DistillationDivergence {
-    /// KL(policy || teacher).
-    #[default]
-    Reverse,
-    /// KL(teacher || policy).
-    Forward,
-    /// Jensen-Shannon divergence.
-    Jensen,
-    /// Cross-entropy against the teacher renormalized over the K tokens; the policy is not renormalized and there is no
-    /// tail.
-    CrossEntropy,
-}
 
 /// Top-k distillation loss. Default: reverse KL, with tail.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -6,7 +6,7 @@
 //! their advantage.
 
 use crate::float::Float;
-use crate::loss::surrogate::{TokenLoss, bounded_log_ratio};
+use crate::loss::token_loss::{TokenLoss, bounded_log_ratio};
 
 /// Bounds on the change of a token's probability. Default: 0.2 in both directions, tau 1e-3.
 #[derive(Debug, Clone, Copy, PartialEq)]

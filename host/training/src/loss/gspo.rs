@@ -4,7 +4,8 @@
 //! `seq-mean-token-mean` this is the loss of the paper.
 
 use crate::float::Float;
-use crate::loss::surrogate::{TokenLoss, bounded_log_ratio};
+use crate::loss::mask::trains;
+use crate::loss::token_loss::{TokenLoss, bounded_log_ratio};
 
 /// Clip range of the sequence-level ratio. Default: 3e-4 below, 4e-4 above.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,7 +37,7 @@ impl Gspo {
         advantages: &[R],
         mask: &[bool],
     ) -> Vec<TokenLoss<R>> {
-        let trains = |t: usize| mask.get(t).copied().unwrap_or(true);
+        let trains = |t: usize| trains(mask, t);
         let (mut sum, mut count) = (R::ZERO, 0_usize);
         for (t, (&logprob, &old)) in logprobs.iter().zip(old).enumerate() {
             if trains(t) {

@@ -4,30 +4,9 @@
 //! engine's log-prob from the *full* softmax at the sampling temperature. (A log-prob renormalized over the tokens left by
 //! top-p or top-k would shrink every weight by the removed mass, which is unrelated to the policy.)
 
-use crate::float::Float;
+use clawhost_config::ImportanceLevel;
 
-/// Level of an importance weight: token or sequence.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    serde::Serialize,
-    serde::Deserialize,
-    schemars::JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum ImportanceLevel {
-    /// One weight per token.
-    #[default]
-    Token,
-    /// One weight per sequence: exp of the sum over its tokens.
-    Sequence,
-    /// One weight per sequence: exp of the mean over its tokens.
-    Geometric,
-}
+use crate::float::Float;
 
 /// How a weight outside of its bounds is treated.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -4,6 +4,8 @@
 //! unbiased *values*; as a *loss* k1 is useless, because its derivative is 1 everywhere. Use k2 or k3 to keep the policy
 //! near the reference.
 
+use clawhost_config::KlEstimator;
+
 use crate::float::Float;
 
 /// Bound on the exponent of k3, so that a token whose probability collapsed cannot overflow a step.
@@ -11,31 +13,6 @@ const EXPONENT_BOUND: f64 = 20.0;
 
 /// Range of the clamped k3.
 const CLAMP: f64 = 10.0;
-
-/// KL estimator. Default: k3.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    serde::Serialize,
-    serde::Deserialize,
-    schemars::JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum KlEstimator {
-    /// d: unbiased value, but a constant derivative.
-    K1,
-    /// d^2 / 2: its derivative d equals that of the KL divergence on fresh samples.
-    K2,
-    /// exp(-d) - 1 + d: unbiased, never negative, derivative 1 - exp(-d).
-    #[default]
-    K3,
-    /// k3 clamped to [-10, 10]; outside, the derivative is zero.
-    K3Clamped,
-}
 
 /// Value and derivative of one token's estimate.
 #[derive(Debug, Clone, Copy)]
@@ -46,9 +23,17 @@ pub struct KlEstimate<R> {
     pub d_logprob: R,
 }
 
-impl KlEstimator {
+/// The estimate of a KL divergence, token by token.
+pub trait KlTerm {
     /// The estimate of one token from its log-probs under the policy and the reference.
-    pub fn token<R: Float>(self, logprob: R, reference: R) -> KlEstimate<R> {
+    fn token<R: Float>(self, logprob: R, reference: R) -> KlEstimate<R>;
+    /// The estimate weighted by the ratio exp(lp - lo), which makes its derivative unbiased for tokens sampled from an older
+    /// policy.
+    fn weighted<R: Float>(self, logprob: R, reference: R, old: R) -> KlEstimate<R>;
+}
+
+impl KlTerm for KlEstimator {
+    fn token<R: Float>(self, logprob: R, reference: R) -> KlEstimate<R> {
         let d = logprob - reference;
         match self {
             KlEstimator::K1 => KlEstimate {
@@ -75,9 +60,7 @@ impl KlEstimator {
         }
     }
 
-    /// The estimate weighted by the ratio exp(lp - lo), which makes its derivative unbiased for tokens sampled from an older
-    /// policy.
-    pub fn weighted<R: Float>(self, logprob: R, reference: R, old: R) -> KlEstimate<R> {
+    fn weighted<R: Float>(self, logprob: R, reference: R, old: R) -> KlEstimate<R> {
         let bound = R::from_f64(EXPONENT_BOUND);
         let ratio = (logprob - old).clamp(-bound, bound).exp();
         let plain = self.token(logprob, reference);
@@ -95,6 +78,14 @@ fn k3<R: Float>(d: R) -> KlEstimate<R> {
         value: ratio_less_one + d,
         d_logprob: -ratio_less_one,
     }
+}
+
+/// Sum over tokens of the k3 estimate of KL(`then` || `now`), from tokens sampled under `then`.
+pub(crate) fn sum_kl_k3(now: &[f32], then: &[f32]) -> f64 {
+    now.iter()
+        .zip(then)
+        .map(|(&now, &then)| f64::from(KlEstimator::K3.token(then, now).value))
+        .sum()
 }
 
 #[cfg(test)]

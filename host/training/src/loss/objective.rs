@@ -3,8 +3,11 @@
 //! Takes log-probs and entropies and returns the loss with its partial derivatives, which the model's backward pass
 //! propagates. Knows neither model nor optimizer, and checks the lengths of its inputs.
 
+use clawhost_config::KlEstimator;
+
 use crate::float::Float;
-use crate::loss::kl::KlEstimator;
+use crate::loss::kl::KlTerm;
+use crate::loss::mask::trains;
 use crate::loss::surrogate::Surrogate;
 
 /// KL penalty to the reference (the base model).
@@ -85,7 +88,7 @@ pub struct LossError {
 
 impl Objective {
     /// Loss and partial derivatives of one sequence. `coefficient` is the sequence's entry of
-    /// [`crate::loss::Aggregation::coefficients`] over the whole step.
+    /// [`crate::loss::SequenceCoefficients::coefficients`] over the whole step.
     ///
     /// # Errors
     /// The lengths of the inputs do not match.
@@ -123,7 +126,7 @@ impl Objective {
             .zip(terms)
             .enumerate()
         {
-            let trains = inputs.mask.get(t).copied().unwrap_or(true);
+            let trains = trains(inputs.mask, t);
             if self.entropy_bonus != 0.0 {
                 out.d_entropy
                     .push(if trains { -(bonus * scale) } else { R::ZERO });
@@ -132,7 +135,10 @@ impl Objective {
                 out.d_logprob.push(R::ZERO);
                 continue;
             }
-            let weight = inputs.weights.get(t).copied().unwrap_or(R::ONE);
+            let weight = match inputs.weights {
+                [] => R::ONE,
+                weights => weights[t],
+            };
             let mut loss = term.loss * weight;
             let mut d_logprob = term.d_logprob * weight;
             if let Some(&reference) = inputs.reference.get(t) {

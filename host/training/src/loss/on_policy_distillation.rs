@@ -22,12 +22,7 @@ pub struct OnPolicyDistillation {
 
 impl Default for OnPolicyDistillation {
     fn default() -> Self {
-        Self {
-            weight_rl: 1.0,
-            weight_opd: 1.0,
-            bound: None,
-            discount: 0.0,
-        }
+        (&clawhost_config::TeacherOptions::default()).into()
     }
 }
 

@@ -4,7 +4,7 @@
 //! dual clip, for A < 0, at most `-c A`. Where a clip is active the derivative is zero.
 
 use crate::float::Float;
-use crate::loss::surrogate::{TokenLoss, bounded_log_ratio};
+use crate::loss::token_loss::{TokenLoss, bounded_log_ratio};
 
 /// Clip range of the ratio. Default: 0.2 below, 0.28 above, no dual clip.
 #[derive(Debug, Clone, Copy, PartialEq)]

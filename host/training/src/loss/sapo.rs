@@ -3,7 +3,7 @@
 //! Loss -A (4 / tau) sigmoid(tau (r - 1)) with tau chosen by the sign of A. Its slope at r = 1 equals REINFORCE's.
 
 use crate::float::Float;
-use crate::loss::surrogate::{TokenLoss, bounded_log_ratio};
+use crate::loss::token_loss::{TokenLoss, bounded_log_ratio};
 
 /// Steepness (tau) of the gate. Default: 1.0 for positive advantages, 1.05 for the others.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -7,12 +7,10 @@ use crate::float::Float;
 use crate::loss::cispo::Cispo;
 use crate::loss::dppo::Dppo;
 use crate::loss::gspo::Gspo;
+use crate::loss::mask::trains;
 use crate::loss::ppo::PpoClip;
 use crate::loss::sapo::Sapo;
-
-/// Bound on the log-ratio before it is exponentiated, against overflow; far outside of any clip range. Losses are constant
-/// beyond it.
-pub(super) const LOG_RATIO_BOUND: f64 = 20.0;
+use crate::loss::token_loss::{TokenLoss, bounded_log_ratio};
 
 /// The surrogate. Default: PPO's clipped surrogate.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,39 +35,6 @@ impl Default for Surrogate {
     }
 }
 
-/// Loss of one token and its derivative.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TokenLoss<R> {
-    /// exp(lp - lo) of the token; for GSPO the sequence-level ratio.
-    pub ratio: R,
-    /// Loss of the token, to be minimized.
-    pub loss: R,
-    /// Derivative of the sum of the reply's token losses with respect to this token's log-prob.
-    pub d_logprob: R,
-    /// Whether a clip is active.
-    pub clipped: bool,
-}
-
-impl<R: Float> TokenLoss<R> {
-    /// The loss of a masked token.
-    pub(super) fn masked() -> Self {
-        Self {
-            ratio: R::ONE,
-            loss: R::ZERO,
-            d_logprob: R::ZERO,
-            clipped: false,
-        }
-    }
-}
-
-/// lp - lo clamped to ± [`LOG_RATIO_BOUND`], and whether it was clamped.
-pub(super) fn bounded_log_ratio<R: Float>(logprob: R, old: R) -> (R, bool) {
-    let bound = R::from_f64(LOG_RATIO_BOUND);
-    let log_ratio = logprob - old;
-    let clamped = log_ratio < -bound || log_ratio > bound;
-    (log_ratio.clamp(-bound, bound), clamped)
-}
-
 impl Surrogate {
     /// The token losses of one reply; `mask` selects the trained tokens, empty = all. The slices have one entry per token.
     pub fn token_losses<R: Float>(
@@ -88,7 +53,7 @@ impl Surrogate {
             .zip(advantages)
             .enumerate()
             .map(|(t, ((&logprob, &old), &advantage))| {
-                if !mask.get(t).copied().unwrap_or(true) {
+                if !trains(mask, t) {
                     return TokenLoss::masked();
                 }
                 match self {

@@ -1,21 +1,12 @@
-//! Optimizer: gradient clipping, learning rate schedule, AdamW.
+//! The trainer's half of the optimizer: clip factor, learning rate schedule, and the state that a checkpoint keeps. The
+//! update itself is the backend's: [`clawhost_engine::TrainSession::step`].
 
-mod adamw;
 mod schedule;
+mod state;
 
-pub use adamw::{AdamW, OptimizerState, Parameter, ShapeError};
-pub use schedule::{LrSchedule, LrScheduleShape};
-
-use crate::float::Float;
-
-/// Global norm of all gradients, accumulated in f64 in the fixed order of the tensors.
-pub fn global_norm<R: Float>(gradients: &[Vec<R>]) -> f64 {
-    gradients
-        .iter()
-        .map(|tensor| tensor.iter().map(|g| g.to_f64() * g.to_f64()).sum::<f64>())
-        .sum::<f64>()
-        .sqrt()
-}
+pub use clawhost_config::LrScheduleShape;
+pub use schedule::LrSchedule;
+pub use state::{OptimizerState, update_ema};
 
 /// The factor that scales a gradient of this norm down to `max`; 1 if it is below.
 pub fn clip_factor(norm: f64, max: f64) -> f64 {

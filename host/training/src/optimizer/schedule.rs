@@ -1,27 +1,6 @@
 //! Learning rate schedule.
 
-/// Shape of the schedule after warmup. Default: constant.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    serde::Serialize,
-    serde::Deserialize,
-    schemars::JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum LrScheduleShape {
-    /// Stays at the peak.
-    #[default]
-    Constant,
-    /// Decays linearly to `floor` × peak at update `total`.
-    Linear,
-    /// Decays along a half cosine to `floor` × peak at update `total`.
-    Cosine,
-}
+use clawhost_config::{LrScheduleShape, OptimizerOptions};
 
 /// Learning rate as a function of the update number.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,6 +15,18 @@ pub struct LrSchedule {
     pub total: u64,
     /// Final rate as a fraction of the peak.
     pub floor: f64,
+}
+
+impl From<&OptimizerOptions> for LrSchedule {
+    fn from(options: &OptimizerOptions) -> Self {
+        Self {
+            peak: options.learning_rate,
+            warmup: options.warmup_steps,
+            shape: options.lr_scheduler_type,
+            total: options.total_steps,
+            floor: options.min_lr_ratio,
+        }
+    }
 }
 
 impl LrSchedule {

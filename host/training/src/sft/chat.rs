@@ -5,7 +5,11 @@
 //! one sequence. If the template renders older messages differently (for example without reasoning), each reply gets its
 //! own sequence. The mask comes from token positions, never from searching for text.
 
-use clawhost_policy::{ChatInput, ChatTemplate, Engine, TemplateError, Tokenizer, TokenizerError};
+use clawhost_chat::{
+    ChatInput, ChatTemplate, Message, TemplateError, Tokenizer, TokenizerError, Tool,
+};
+use clawhost_engine::Engine;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 /// A token sequence with its loss mask.
@@ -79,10 +83,20 @@ impl<'a> ChatFormat<'a> {
     /// # Errors
     /// The conversation is invalid, cannot be rendered or is too long.
     pub fn examples(&self, conversation: &Value) -> Result<Vec<ChatExample>, ChatError> {
-        let messages = messages(conversation)?;
-        let tools = match conversation.get("tools") {
-            None | Some(Value::Null) => &[][..],
-            Some(Value::Array(tools)) => tools,
+        let listed = listed_messages(conversation)?;
+        let messages: Vec<Message> = listed
+            .iter()
+            .enumerate()
+            .map(|(at, message)| {
+                Message::deserialize(message)
+                    .map_err(|error| shape(format!("messages[{at}]: {error}")))
+            })
+            .collect::<Result<_, _>>()?;
+        let tools: Vec<Tool> = match conversation.get("tools") {
+            None | Some(Value::Null) => Vec::new(),
+            Some(tools @ Value::Array(_)) => {
+                Vec::deserialize(tools).map_err(|error| shape(format!("`tools`: {error}")))?
+            }
             Some(_) => return Err(shape("`tools` must be a list")),
         };
         let extra = match conversation.get("chat_template_kwargs") {
@@ -91,11 +105,11 @@ impl<'a> ChatFormat<'a> {
             Some(_) => return Err(shape("`chat_template_kwargs` must be an object")),
         };
         let mut examples: Vec<ChatExample> = Vec::new();
-        for (at, message) in messages.iter().enumerate() {
+        for (at, message) in listed.iter().enumerate() {
             if !is_trained(message) {
                 continue;
             }
-            let (prompt, reply) = self.tokenize_reply(messages, tools, extra, at)?;
+            let (prompt, reply) = self.tokenize_reply(&messages, &tools, extra, at)?;
             match examples.last_mut() {
                 Some(last) if prompt.starts_with(&last.tokens) => last.append(&prompt, &reply),
                 _ => examples.push(ChatExample::new(&prompt, &reply)),
@@ -117,14 +131,14 @@ impl<'a> ChatFormat<'a> {
     /// Token ids of the prompt of a message and of the message itself up to its stop token.
     fn tokenize_reply(
         &self,
-        messages: &[Value],
-        tools: &[Value],
+        messages: &[Message],
+        tools: &[Tool],
         extra: Option<&Map<String, Value>>,
         at: usize,
     ) -> Result<(Vec<u32>, Vec<u32>), ChatError> {
         let render = |upto: usize, add_generation_prompt: bool| {
             self.template.render(&ChatInput {
-                messages: messages.get(..upto).unwrap_or_default(),
+                messages: &messages[..upto],
                 tools,
                 add_generation_prompt,
                 extra,
@@ -147,7 +161,7 @@ impl<'a> ChatFormat<'a> {
     }
 }
 
-fn messages(conversation: &Value) -> Result<&[Value], ChatError> {
+fn listed_messages(conversation: &Value) -> Result<&[Value], ChatError> {
     let fields = conversation
         .as_object()
         .ok_or_else(|| shape("it must be an object with `messages`"))?;
@@ -195,8 +209,7 @@ impl ChatExample {
 
     /// Appends the new tokens of a longer prompt, and the reply to it.
     fn append(&mut self, prompt: &[u32], reply: &[u32]) {
-        self.tokens
-            .extend(prompt.get(self.tokens.len()..).unwrap_or_default());
+        self.tokens.extend(&prompt[self.tokens.len()..]);
         self.loss_mask.resize(self.tokens.len(), false);
         self.tokens.extend(reply);
         self.loss_mask.resize(self.tokens.len(), true);

@@ -10,13 +10,15 @@ mod options;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use clawhost_policy::{ForwardError, LossGradients, Model, SequenceScores, TrainedWeights};
+use clawhost_engine::{
+    AdamW, Backend, ForwardError, LossGradients, OptimizerStep, SequenceScores, TrainLimits,
+    TrainSession,
+};
+use clawhost_model::TrainedWeights;
 
-use crate::optimizer::{Parameter, ShapeError, clip_factor, global_norm};
-use crate::options::OptionsError;
+use crate::optimizer::clip_factor;
 use crate::packing::{ModelInput, epoch_order, sequences, split_evenly, split_micro_batches};
-use crate::trainer_state::zero_optimizer_state;
-use crate::update::available_threads;
+use clawhost_config::OptionsError;
 
 pub use chat::{ChatError, ChatExample, ChatFormat};
 pub use options::SftOptions;
@@ -72,12 +74,9 @@ pub enum SftError {
     /// There are no training examples.
     #[error("there are no conversations to train on")]
     Empty,
-    /// The model rejected a sequence.
+    /// The backend rejected a sequence, or its device failed.
     #[error(transparent)]
     Forward(#[from] ForwardError),
-    /// The shapes of gradients and parameters differ.
-    #[error(transparent)]
-    Shape(#[from] ShapeError),
     /// Loss or gradient became NaN or infinite.
     #[error("{what} of update {step} is not finite; try a lower learning rate")]
     NotFinite {
@@ -88,14 +87,14 @@ pub enum SftError {
     },
 }
 
-/// Trains `weights` over `base` on the examples. `progress` is called after every update and may stop training. The
+/// Trains `weights` over the backend's base model on the examples. `progress` is called after every update and may stop training. The
 /// same examples, options and seed give the same result.
 ///
 /// # Errors
-/// An invalid option, no examples, or a loss or gradient that is not finite.
+/// An invalid option, no examples, a loss or gradient that is not finite, or a failure of the device.
 pub fn fine_tune(
-    base: &Model,
-    mut weights: TrainedWeights,
+    backend: &dyn Backend,
+    weights: &TrainedWeights,
     examples: &[ChatExample],
     held_out: &[ChatExample],
     options: &SftOptions,
@@ -108,79 +107,65 @@ pub fn fine_tune(
     let started = Instant::now();
     let inputs: Vec<ModelInput> = examples.iter().map(ChatExample::model_input).collect();
     let held_out_inputs: Vec<ModelInput> = held_out.iter().map(ChatExample::model_input).collect();
-    let measure = |weights: &TrainedWeights| {
+    let mut session = backend.train(weights, None, TrainLimits::default())?;
+    let measure = |session: &mut dyn TrainSession| {
         loss(
-            base,
-            weights,
+            session,
             held_out,
             &held_out_inputs,
-            options.pass_tokens,
+            options.micro_batch_tokens,
         )
     };
-    let held_out_before = measure(&weights)?;
-    let parts = examples.len().div_ceil(options.batch);
-    let steps = (parts * options.epochs) as u64;
-    let (adamw, schedule) = (options.optimizer.adamw(), options.schedule(steps));
-    let mut optimizer_state = zero_optimizer_state(&weights);
-    let mut gradients = weights.gradients();
+    let held_out_before = measure(&mut *session)?;
+    let parts = examples.len().div_ceil(options.batch_size);
+    let steps = (parts * options.num_epochs) as u64;
+    let (adamw, schedule) = (AdamW::from(&options.optimizer), options.schedule(steps));
     let mut step = 0;
     let mut tokens = (0, 0);
     let mut losses = (f64::NAN, f64::NAN);
     let mut measured = held_out_before;
-    'all: for epoch in 0..options.epochs {
+    'all: for epoch in 0..options.num_epochs {
         // Shuffle even if an epoch is a single batch; only rounding depends on the order then.
         let order = epoch_order(examples.len(), 2, options.seed, epoch);
         let mut sums = (0.0, 0.0);
         for (index, part) in split_evenly(examples.len(), parts).into_iter().enumerate() {
             step += 1;
-            let members = order.get(part).unwrap_or_default();
-            gradients.clear();
+            let members = &order[part];
+            session.zero_gradients()?;
             let count = members
                 .iter()
-                .filter_map(|&i| examples.get(i))
-                .map(ChatExample::trained_tokens)
+                .map(|&i| examples[i].trained_tokens())
                 .sum::<usize>();
             let weight = 1.0 / as_f64(count.max(1));
             let mut loss = 0.0;
-            for micro_batch in split_micro_batches(members, &inputs, options.pass_tokens) {
-                let forward =
-                    weights.forward_train(base, &sequences(&micro_batch, &inputs, None))?;
+            for micro_batch in split_micro_batches(members, &inputs, options.micro_batch_tokens) {
+                let scored = session.forward(&sequences(&micro_batch, &inputs, None))?;
                 let partials: Vec<LossGradients> = micro_batch
                     .iter()
-                    .filter_map(|&i| examples.get(i))
-                    .zip(forward.scores())
+                    .map(|&i| &examples[i])
+                    .zip(&scored)
                     .map(|(example, scored)| {
                         loss += weight * example.negative_log_likelihood(scored);
                         example.partials(weight)
                     })
                     .collect();
-                forward.backward(&partials, &mut gradients)?;
+                session.backward(&partials)?;
             }
-            let norm = global_norm(&gradients.tensors);
+            let norm = session.gradient_norm()?;
             for (what, value) in [("the loss", loss), ("the gradient", norm)] {
                 if !value.is_finite() {
                     return Err(SftError::NotFinite { what, step });
                 }
             }
             let rate = schedule.learning_rate(step);
-            let mut tensors = weights.tensors_mut();
-            let mut parameters: Vec<Parameter<'_, f32>> = tensors
-                .iter_mut()
-                .map(|(name, values)| Parameter::from_name(name, values))
-                .collect();
-            adamw.update(
-                rate,
-                clip_factor(norm, options.optimizer.clip_norm),
-                &mut optimizer_state,
-                &mut parameters,
-                &gradients.tensors,
-                available_threads(),
-            )?;
-            drop(tensors);
+            session.step(OptimizerStep {
+                adamw,
+                learning_rate: rate,
+                gradient_scale: clip_factor(norm, options.optimizer.max_grad_norm),
+            })?;
             tokens.0 += members
                 .iter()
-                .filter_map(|&i| examples.get(i))
-                .map(|e| e.tokens.len() as u64)
+                .map(|&i| examples[i].tokens.len() as u64)
                 .sum::<u64>();
             tokens.1 += count as u64;
             sums.0 += loss * as_f64(count);
@@ -189,7 +174,7 @@ pub fn fine_tune(
             if ends_epoch {
                 let mean = sums.0 / f64::max(sums.1, 1.0);
                 losses = (if epoch == 0 { mean } else { losses.0 }, mean);
-                measured = measure(&weights)?;
+                measured = measure(&mut *session)?;
             }
             let seconds = started.elapsed().as_secs_f64().max(1e-9);
             #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
@@ -206,12 +191,13 @@ pub fn fine_tune(
             });
             if control.is_break() {
                 if !ends_epoch {
-                    measured = measure(&weights)?;
+                    measured = measure(&mut *session)?;
                 }
                 break 'all;
             }
         }
     }
+    let (weights, _) = session.finish()?;
     Ok(SftOutput {
         weights,
         held_out_before,
@@ -225,8 +211,7 @@ pub fn fine_tune(
 
 /// Mean negative log-likelihood of the trained tokens, in nats; none without examples.
 fn loss(
-    base: &Model,
-    weights: &TrainedWeights,
+    session: &mut dyn TrainSession,
     examples: &[ChatExample],
     inputs: &[ModelInput],
     pass_tokens: usize,
@@ -234,12 +219,9 @@ fn loss(
     let members: Vec<usize> = (0..inputs.len()).collect();
     let (mut sum, mut count) = (0.0, 0);
     for micro_batch in split_micro_batches(&members, inputs, pass_tokens) {
-        let scored = weights.score(base, &sequences(&micro_batch, inputs, None))?;
-        for (example, scored) in micro_batch
-            .iter()
-            .filter_map(|&i| examples.get(i))
-            .zip(&scored)
-        {
+        let scored = session.score(&sequences(&micro_batch, inputs, None))?;
+        for (&member, scored) in micro_batch.iter().zip(&scored) {
+            let example = &examples[member];
             sum += example.negative_log_likelihood(scored);
             count += example.trained_tokens();
         }
@@ -276,7 +258,7 @@ impl ChatExample {
 
     /// The loss mask of the scored tokens, from [`start`](Self::start) on.
     fn scored_mask(&self) -> &[bool] {
-        self.loss_mask.get(self.start()..).unwrap_or_default()
+        &self.loss_mask[self.start()..]
     }
 
     /// Sum of the negative log-probs of the trained tokens.

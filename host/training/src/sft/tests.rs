@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use clawhost_policy::{
-    Adapter, ChatTemplate, Engine, EngineOptions, LoraSpec, ModelFiles, Tokenizer,
-};
+use clawhost_chat::{ChatTemplate, Tokenizer};
+use clawhost_engine::{Engine, EngineOptions};
+use clawhost_model::{Adapter, LoraSpec, ModelFiles, Quantization};
 use serde_json::{Value, json};
 
 use super::*;
 
 fn embedded() -> Engine {
-    Engine::load(&ModelFiles::embedded(), EngineOptions::default()).unwrap()
+    clawhost_cpu::load_engine(&ModelFiles::embedded(), EngineOptions::default()).unwrap()
 }
 
 /// The text of each sequence's trained tokens, with consecutive runs separated by `|`.
@@ -201,8 +201,8 @@ fn run_sft(
     let held_out = examples(engine, (10..58).filter(|n| n % 4 == 0));
     let mut seen = Vec::new();
     let output = fine_tune(
-        engine.model(),
-        weights,
+        &**engine.backend(),
+        &weights,
         &train,
         &held_out,
         options,
@@ -225,8 +225,8 @@ fn adapter(engine: &Engine) -> TrainedWeights {
 
 fn options(rate: f64) -> SftOptions {
     let mut options = SftOptions {
-        epochs: 3,
-        batch: 6,
+        num_epochs: 3,
+        batch_size: 6,
         ..SftOptions::default()
     };
     options.optimizer.learning_rate = rate;
@@ -261,19 +261,38 @@ fn full_parameter_training_lowers_the_held_out_loss() {
     let engine = embedded();
     let base = TrainedWeights::Full(Arc::clone(engine.model()));
     let mut few = options(3e-4);
-    few.epochs = 1;
+    few.num_epochs = 1;
     let (tuned, _) = run_sft(&engine, base, &few);
     assert!(tuned.held_out.unwrap() < 0.9 * tuned.held_out_before.unwrap());
     assert_ne!(tuned.weights.digest(), engine.model().digest());
 }
 
 #[test]
+fn an_adapter_learns_on_a_quantized_base_as_on_f32() {
+    let held_out = |quantization| {
+        let engine_options = EngineOptions {
+            quantization,
+            ..EngineOptions::default()
+        };
+        let engine = clawhost_cpu::load_engine(&ModelFiles::embedded(), engine_options).unwrap();
+        let (tuned, _) = run_sft(&engine, adapter(&engine), &options(3e-3));
+        tuned.held_out_before.unwrap() - tuned.held_out.unwrap()
+    };
+    let plain = held_out(Quantization::None);
+    assert!(plain > 0.1);
+    for (quantization, least) in [(Quantization::Int8, 0.98), (Quantization::Int4, 0.9)] {
+        let ratio = held_out(quantization) / plain;
+        assert!(ratio > least && ratio < 1.2, "{quantization:?}: {ratio}");
+    }
+}
+
+#[test]
 fn the_micro_batch_size_changes_the_result_only_by_rounding() {
     let engine = embedded();
     let mut narrow = options(3e-3);
-    narrow.epochs = 1;
+    narrow.num_epochs = 1;
     let wide = narrow.clone();
-    narrow.pass_tokens = 1;
+    narrow.micro_batch_tokens = 1;
     let (one, _) = run_sft(&engine, adapter(&engine), &narrow);
     let (other, _) = run_sft(&engine, adapter(&engine), &wide);
     let moved = other.weights.delta_norm(&adapter(&engine));

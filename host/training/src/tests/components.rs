@@ -1,25 +1,30 @@
 //! Loss and advantage components: they reproduce the native formulas, and are replaced only between steps.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use clawhost_plugins::{Grants, HostOptions, Outcome, Plugin, PluginHost, Profile};
-use clawhost_policy::{Adapter, TrainedWeights};
+use clawhost_config::PluginsConfig;
+use clawhost_model::{Adapter, TrainedWeights};
+use clawhost_plugins::{
+    Grants, HostOptions, Outcome, Plugin, PluginHost, PluginHostConfig, Profile,
+};
 use tokio::runtime::Runtime;
 
 use super::fixture::{Fixture, options};
 use super::sample;
 use crate::advantage::{Baselines, Estimator};
-use crate::batch::{BatchRules, BatchSample, build_batch};
+use crate::auxiliary::AuxiliaryMaterial;
+use crate::batch::{BatchRules, build_batch};
+use crate::batch_sample::BatchSample;
 use crate::component::{ComponentOptions, Components};
 use crate::hints::HintedPrompt;
 use crate::lineage::Lineage;
 use crate::loss::Aggregation;
 use crate::optimizer::OptimizerState;
-use crate::options::{LossMethod, OldLogprobsSource, TrainingMethod, TrainingOptions};
 use crate::trainer::Trainer;
-use crate::update::{UpdateOutput, UpdateTask, update};
+use crate::update::{UpdateOutput, update};
+use crate::update_task::UpdateTask;
+use clawhost_config::{LossMethod, OldLogprobsSource, TrainingMethod, TrainingOptions};
 
 const PPO_CLIP: &[u8] = include_bytes!("../../../../plugins/artifacts/loss-ppo-clip.wasm");
 const CISPO: &[u8] = include_bytes!("../../../../plugins/artifacts/loss-cispo.wasm");
@@ -33,8 +38,11 @@ const CLOSE_AFTER_SEVERAL: f64 = 1e-5;
 
 fn load(bytes: &[u8]) -> Plugin {
     let options = HostOptions {
-        threads: 1,
-        instances: 4,
+        config: PluginHostConfig {
+            num_threads: 1,
+            max_instances: 4,
+            ..PluginHostConfig::default()
+        },
         ..HostOptions::default()
     };
     let host = PluginHost::new(options).unwrap();
@@ -43,12 +51,14 @@ fn load(bytes: &[u8]) -> Plugin {
 }
 
 fn calls(settings: &[(&str, &str)]) -> ComponentOptions {
-    let texts: BTreeMap<String, String> = settings
+    let mut plugins = PluginsConfig::default();
+    let mine = plugins.config.entry("mine".to_owned()).or_default();
+    mine.settings = settings
         .iter()
-        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .map(|(key, value)| ((*key).to_owned(), serde_json::from_str(value).unwrap()))
         .collect();
     ComponentOptions {
-        settings: BTreeMap::from([("mine".to_owned(), texts)]),
+        plugins,
         ..ComponentOptions::default()
     }
 }
@@ -86,17 +96,17 @@ fn batch(fixture: &mut Fixture) -> Vec<BatchSample> {
 /// Weights and optimizer state before an update.
 struct Start {
     weights: TrainedWeights,
-    optimizer_state: OptimizerState<f32>,
+    optimizer_state: OptimizerState,
 }
 
 impl Start {
     fn new(fixture: &Fixture, options: &TrainingOptions) -> Self {
         let config = fixture.engine.model().config();
         let adapter = Adapter::init(config, options.lora.clone(), 3);
-        let lengths: Vec<usize> = adapter.tensors().iter().map(|(_, v)| v.len()).collect();
+        let weights = Arc::new(adapter).into();
         Self {
-            optimizer_state: OptimizerState::zeros(lengths),
-            weights: Arc::new(adapter).into(),
+            optimizer_state: OptimizerState::for_weights(&weights),
+            weights,
         }
     }
 
@@ -109,12 +119,14 @@ impl Start {
     ) -> UpdateOutput {
         let step_components = components.snapshot();
         let task = UpdateTask {
-            model: fixture.engine.model(),
+            backend: &**fixture.engine.backend(),
             weights: &self.weights,
             optimizer_state: &self.optimizer_state,
             teacher: None,
             remote_teacher: None,
             chosen,
+            auxiliary: &AuxiliaryMaterial::default(),
+            learning_rate_scale: 1.0,
             active: 0,
             options,
             component: step_components.loss(1),
@@ -183,26 +195,27 @@ fn assert_same_step(bytes: &[u8], settings: &[(&str, &str)], native: &TrainingOp
     let with_other_loss = |native: &TrainingOptions| {
         let mut other = native.clone();
         other.loss.method = LossMethod::Ppo;
-        other.loss.clip_low = Some(0.01);
-        other.loss.clip_high = Some(0.01);
+        other.loss.clip_ratio_low = Some(0.01);
+        other.loss.clip_ratio_high = Some(0.01);
         other
     };
     let single = TrainingOptions {
-        epochs: 1,
-        minibatches: 1,
+        num_epochs: 1,
+        num_minibatches: 1,
         ..native.clone()
     };
     let begun = Start::new(&fixture, native);
     let mut at = Start::new(&fixture, native);
     let mut clipped = 0.0;
-    for _ in 0..native.epochs * native.minibatches {
+    for _ in 0..native.num_epochs * native.num_minibatches {
         let one = at.run_update(&fixture, &chosen, &single, &none);
         let two = at.run_update(&fixture, &chosen, &with_other_loss(&single), &component);
         let gradients = one
             .optimizer_state
+            .adamw
             .exp_avg
             .iter()
-            .zip(&two.optimizer_state.exp_avg);
+            .zip(&two.optimizer_state.adamw.exp_avg);
         let gap = relative_difference(gradients.flat_map(|(one, two)| one.iter().zip(two)));
         assert!(gap <= CLOSE, "gradients differ by {gap:e}");
         let gap = relative_difference(
@@ -220,7 +233,7 @@ fn assert_same_step(bytes: &[u8], settings: &[(&str, &str)], native: &TrainingOp
     }
     let one = begun.run_update(&fixture, &chosen, native, &none);
     let two = begun.run_update(&fixture, &chosen, &with_other_loss(native), &component);
-    let updates = (native.epochs * native.minibatches) as u64;
+    let updates = (native.num_epochs * native.num_minibatches) as u64;
     assert_eq!((one.report.updates, two.report.updates), (updates, updates));
     let gap = relative_difference(
         parameters(&one.weights)
@@ -238,9 +251,9 @@ fn assert_same_step(bytes: &[u8], settings: &[(&str, &str)], native: &TrainingOp
 
 fn several(loss: impl FnOnce(&mut TrainingOptions)) -> TrainingOptions {
     let mut options = options();
-    options.epochs = 3;
-    options.minibatches = 2;
-    options.pass_tokens = 24;
+    options.num_epochs = 3;
+    options.num_minibatches = 2;
+    options.micro_batch_tokens = 24;
     loss(&mut options);
     options
 }
@@ -260,9 +273,9 @@ fn the_ppo_component_matches_the_native_loss() {
         ];
         let native = several(|options| {
             options.loss.aggregation = aggregation;
-            options.loss.clip_low = Some(0.1);
-            options.loss.clip_high = Some(0.15);
-            options.loss.dual_clip = Some(1.2);
+            options.loss.clip_ratio_low = Some(0.1);
+            options.loss.clip_ratio_high = Some(0.15);
+            options.loss.clip_ratio_c = Some(1.2);
         });
         assert_same_step(PPO_CLIP, &settings, &native);
     }
@@ -270,12 +283,12 @@ fn the_ppo_component_matches_the_native_loss() {
 
 #[test]
 fn the_ppo_component_uses_the_configured_old_logprobs() {
-    let mut native = several(|options| options.loss.ratio = OldLogprobsSource::Recomputed);
+    let mut native = several(|options| options.loss.old_logprobs = OldLogprobsSource::Recomputed);
     // Only the native loss applies importance weights; a component computes its own if it wants them.
-    native.loss.importance = crate::options::ImportanceSamplingMode::None;
+    native.loss.importance_sampling = clawhost_config::ImportanceSamplingMode::None;
     // The ratio starts at 1 here. With a narrow clip range small updates suffice; large ones would amplify rounding errors.
-    native.loss.clip_low = Some(0.05);
-    native.loss.clip_high = Some(0.05);
+    native.loss.clip_ratio_low = Some(0.05);
+    native.loss.clip_ratio_high = Some(0.05);
     let settings = [("clip_low", "0.05"), ("clip_high", "0.05")];
     assert_same_step(PPO_CLIP, &settings, &native);
 }
@@ -333,16 +346,17 @@ fn the_top_k_distillation_component_matches_the_native_loss() {
         options.teacher.top_k = 3;
         options.loss.aggregation = Aggregation::SeqMeanTokenMean;
     });
-    (native.epochs, native.minibatches) = (1, 1);
+    (native.num_epochs, native.num_minibatches) = (1, 1);
     let begun = Start::new(&fixture, &native);
     let one = begun.run_update(&fixture, &chosen, &native, &Components::default());
     let two = begun.run_update(&fixture, &chosen, &native, &component);
     assert!(one.report.first_loss > 1e-4, "{}", one.report.first_loss);
     let gradients = one
         .optimizer_state
+        .adamw
         .exp_avg
         .iter()
-        .zip(&two.optimizer_state.exp_avg);
+        .zip(&two.optimizer_state.adamw.exp_avg);
     let gap = relative_difference(gradients.flat_map(|(one, two)| one.iter().zip(two)));
     assert!(gap <= CLOSE, "gradients differ by {gap:e}");
     let gap = (one.report.first_loss - two.report.first_loss).abs();
@@ -385,6 +399,7 @@ fn the_rloo_component_matches_the_native_estimator() {
         estimator_config: Estimator::Rloo.into(),
         overlong: None,
         whitens: false,
+        min_advantage: 0.0,
         component,
         batch: 16,
         max_staleness: 4,
@@ -411,7 +426,11 @@ fn the_rloo_component_matches_the_native_estimator() {
     let (native, dropped, means) = build(None);
     let (component, dropped_by_component, means_by_component) = build(step_components.advantage(1));
     assert_eq!((&dropped, dropped.len()), (&dropped_by_component, 3));
-    assert_eq!((native.len(), means), (5, means_by_component));
+    assert_eq!(native.len(), 5);
+    assert_eq!(means.to_json(), means_by_component.to_json());
+    // A component returns advantages in f32.
+    let signals = (means.signal(), means_by_component.signal());
+    assert!((signals.0 - signals.1).abs() <= CLOSE, "{signals:?}");
     for ((id, native), (same, component)) in native.iter().zip(&component) {
         assert_eq!(id, same);
         assert!(

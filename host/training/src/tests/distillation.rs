@@ -1,12 +1,13 @@
 //! Distillation of hints: each loss is recomputed here from scores of the base model.
 
+use clawhost_cpu::CpuModel;
+use clawhost_engine::{Candidates, Sequence, SequenceScores};
 use clawhost_journal::{SampleId, SampleState, StepOutcome};
-use clawhost_policy::{Candidates, Sequence, SequenceScores};
 use serde_json::Value;
 
 use super::fixture::{Fixture, letters, options};
 use crate::loss::{DistillationDivergence, TopKDistillation, TopKSelect, count_shared_tokens};
-use crate::options::{HintSelection, TeacherSource, TopKSource, TrainingMethod, TrainingOptions};
+use clawhost_config::{HintSelection, TeacherSource, TopKSource, TrainingMethod, TrainingOptions};
 
 /// More than ten letters, each of which is a token.
 const HINT: &str = "bcdefghijklmn";
@@ -17,7 +18,7 @@ fn method_options(method: TrainingMethod) -> TrainingOptions {
         method,
         ..options()
     };
-    options.teacher.marker = String::new();
+    options.teacher.hint_marker = String::new();
     options
 }
 
@@ -142,8 +143,8 @@ fn hybrid_adds_reward_and_distillation_advantages() {
     let hinted = fixture.hinted_sample(None, &[HINT]);
     let short = fixture.hinted_sample(None, &["too short"]);
     let mut options = method_options(TrainingMethod::Hybrid);
-    options.teacher.weight_rl = 0.5;
-    options.teacher.weight_opd = 2.0;
+    options.teacher.reward_weight = 0.5;
+    options.teacher.distillation_weight = 2.0;
     let of = |id| 2.0 * mean(&gaps(&fixture, id, HINT));
     let expected = [of(both) - 0.5, 0.5, of(hinted)];
     let mut trainer = fixture.trainer(&options);
@@ -167,7 +168,7 @@ fn binary_ignores_hints() {
     let hinted = fixture.hinted_sample(None, &[HINT]);
     let mut options = method_options(TrainingMethod::Binary);
     // Of no effect without a teacher.
-    options.teacher.weight_rl = 0.5;
+    options.teacher.reward_weight = 0.5;
     let mut trainer = fixture.trainer(&options);
     let step = trainer.step(10).unwrap().unwrap();
     let row = row(&step.metrics, rewarded);
@@ -185,8 +186,8 @@ fn opd_topk_loss_matches_the_formula_for_both_top_k_sources() {
             .collect();
         let mut options = method_options(TrainingMethod::OpdTopk);
         options.teacher.top_k = 3;
-        options.teacher.top_k_of = of;
-        options.teacher.direction = DistillationDivergence::Forward;
+        options.teacher.top_k_from = of;
+        options.teacher.divergence = DistillationDivergence::Forward;
         let distillation = TopKDistillation {
             direction: DistillationDivergence::Forward,
             tail: true,
@@ -299,7 +300,7 @@ fn opd_uses_the_longest_hint_by_default() {
         options.teacher.hint_selection(TrainingMethod::Opd),
         HintSelection::Longest
     );
-    options.min_batch = 1;
+    options.min_batch_size = 1;
     let expected = mean(&gaps(&fixture, id, LONGER));
     let step = fixture.trainer(&options).step(10).unwrap().unwrap();
     assert!((number(&row(&step.metrics, id)["gap"]) - expected).abs() < 1e-4);
@@ -309,13 +310,14 @@ fn opd_uses_the_longest_hint_by_default() {
 fn a_sample_whose_prompt_renders_differently_is_dropped() {
     let mut fixture = Fixture::new();
     let id = fixture.hinted_sample(None, &[HINT]);
-    let other = clawhost_policy::ChatTemplate::new("{{ messages[0].content }}abc", []).unwrap();
-    fixture.engine = clawhost_policy::Engine::start(
+    let other = clawhost_chat::ChatTemplate::new("{{ messages[0].content }}abc", []).unwrap();
+    fixture.engine = clawhost_cpu::start_engine(
         fixture.engine.model().clone(),
         fixture.engine.tokenizer().clone(),
         other.into(),
-        clawhost_policy::EngineOptions::default(),
-    );
+        clawhost_engine::EngineOptions::default(),
+    )
+    .unwrap();
     let step = fixture
         .trainer(&method_options(TrainingMethod::Opd))
         .step(10)
@@ -334,7 +336,7 @@ fn an_ema_teacher_survives_a_restart_bit_for_bit() {
     let run = |restart: bool| {
         let mut fixture = Fixture::new();
         let mut options = method_options(TrainingMethod::Hybrid);
-        options.teacher.from = TeacherSource::Ema;
+        options.teacher.source = TeacherSource::Ema;
         options.teacher.ema_rate = 0.5;
         let mut trainer = fixture.trainer(&options);
         let mut gaps = Vec::new();

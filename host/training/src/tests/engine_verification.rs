@@ -3,55 +3,62 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use clawhost_engine::ForwardError;
+use clawhost_engine::backend::{AdapterSlot, Batch, RowOutput, Runner};
 use clawhost_journal::{SampleState, StepOutcome};
-use clawhost_policy::{BatchRow, ForwardError, Model};
 
 use super::fixture::{Fixture, engine_with, options};
 use crate::error::TrainingError;
-use crate::options::{TrainableParameters, TrainingOptions};
+use clawhost_config::{TrainableParameters, TrainingOptions};
 
-type Logits = Result<Vec<f32>, ForwardError>;
+type Outputs = Result<Vec<RowOutput>, ForwardError>;
 
-/// A fixture whose engine runs `fault` instead of the model's forward pass once the flag is set.
+/// A fixture whose engine runs `fault` instead of the backend's step once the flag is set.
 fn fixture_with_fault(
-    fault: impl Fn(&Model, &mut [BatchRow<'_>]) -> Logits + Send + 'static,
+    fault: impl Fn(&mut dyn Runner, Batch<'_>) -> Outputs + Send + 'static,
 ) -> (Fixture, Arc<AtomicBool>) {
     let broken = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&broken);
     let mut fixture = Fixture::new();
-    fixture.engine = engine_with(7, move |model, rows| {
+    fixture.engine = engine_with(7, move |runner, batch| {
         if flag.load(Ordering::SeqCst) {
-            fault(model, rows)
+            fault(runner, batch)
         } else {
-            model.forward(rows)
+            runner.step(batch)
         }
     });
     (fixture, broken)
 }
 
 /// Serves without the adapter, as if it were not loaded.
-fn unloaded(model: &Model, rows: &mut [BatchRow<'_>]) -> Logits {
-    rows.iter_mut().for_each(|row| row.adapter = None);
-    model.forward(rows)
+fn unloaded(runner: &mut dyn Runner, batch: Batch<'_>) -> Outputs {
+    let mut rows = batch.rows.to_vec();
+    rows.iter_mut().for_each(|row| row.slot = AdapterSlot::BASE);
+    runner.step(Batch {
+        rows: &rows,
+        ..batch
+    })
 }
 
 /// Only decoding is wrong, as with a misplaced KV cache.
-fn misplaced(model: &Model, rows: &mut [BatchRow<'_>]) -> Logits {
-    let decodes = rows.iter().all(|row| row.tokens.len() == 1);
-    let mut logits = model.forward(rows)?;
+fn misplaced(runner: &mut dyn Runner, batch: Batch<'_>) -> Outputs {
+    let decodes = batch.rows.iter().all(|row| row.tokens.len() == 1);
+    let mut outputs = runner.step(batch)?;
     if decodes {
-        logits.iter_mut().for_each(|logit| *logit *= 1.01);
+        for sampled in outputs.iter_mut().flatten().flatten() {
+            sampled.full_logprob *= 1.01;
+        }
     }
-    Ok(logits)
+    Ok(outputs)
 }
 
-fn panics(_: &Model, _: &mut [BatchRow<'_>]) -> Logits {
+fn panics(_: &mut dyn Runner, _: Batch<'_>) -> Outputs {
     panic!("broken kernel")
 }
 
 #[test]
 fn a_version_that_the_engine_serves_incorrectly_is_not_published() {
-    type Fault = fn(&Model, &mut [BatchRow<'_>]) -> Logits;
+    type Fault = fn(&mut dyn Runner, Batch<'_>) -> Outputs;
     let faults: [(&str, Fault, &str); 3] = [
         (
             "an adapter that is not loaded",
@@ -116,7 +123,7 @@ fn two_samples_are_replayed_with_the_prefix_cache() {
             options.lora = TrainingOptions::default().lora;
             options.optimizer.learning_rate = 1e-3;
         }
-        options.proof.samples = 1;
+        options.verification.num_samples = 1;
         let step = fixture.trainer(&options).step(10).unwrap().unwrap();
         assert_eq!(step.outcome, StepOutcome::Published, "{:?}", step.reason);
         let found = &step.metrics["proof"]["engine"];

@@ -1,11 +1,13 @@
 //! Token-level and batch-level estimators, tested through complete steps.
 
+use std::time::Duration;
+
 use clawhost_journal::{StepOutcome, StepRecord};
 use serde_json::Value;
 
 use super::fixture::{Fixture, options};
 use crate::advantage::Estimator;
-use crate::options::{AdvantageOptions, TrainingOptions};
+use clawhost_config::{AdvantageOptions, TrainingOptions};
 
 /// Runs a step on four samples; returns the recorded step, and each sample's advantage and reply length.
 fn run_step(options: &TrainingOptions, rewards: [f32; 4]) -> (StepRecord, Vec<(f64, usize)>) {
@@ -133,7 +135,7 @@ fn the_step_estimator_drops_samples_without_an_episode() {
     let mut fixture = Fixture::new();
     let live = fixture.sample(1.0);
     let mut options = with(Estimator::Step, AdvantageOptions::default());
-    options.group_wait_seconds = 0.0;
+    options.group_wait = Duration::from_secs_f64(0.0);
     let step = fixture.trainer(&options).step(i64::MAX).unwrap().unwrap();
     assert_eq!(step.outcome, StepOutcome::NoSignal);
     let reason = fixture.sample_record(live).reason.unwrap();

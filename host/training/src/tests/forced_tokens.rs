@@ -1,11 +1,11 @@
 //! Forced tokens are recorded, stay in the reply and do not train.
 
+use clawhost_engine::{Constraint, ResponseFormat};
 use clawhost_journal::{SampleId, SampleState, StepOutcome};
-use clawhost_policy::{Constraint, ResponseFormat};
 
 use super::fixture::{Fixture, options};
 use crate::forced_tokens::DROP_FORCED;
-use crate::options::{TrainingMethod, TrainingOptions};
+use clawhost_config::{TrainingMethod, TrainingOptions};
 
 const HINT: &str = "bcdefghijklmn";
 
@@ -26,7 +26,7 @@ fn method_options(method: TrainingMethod) -> TrainingOptions {
         method,
         ..options()
     };
-    options.teacher.marker = String::new();
+    options.teacher.hint_marker = String::new();
     options.teacher.top_k = 3;
     options
 }
@@ -95,7 +95,7 @@ fn trained_digest(method: TrainingMethod, shifted: Option<usize>) -> String {
     }
     let mut options = method_options(method);
     // Several updates, so that the recorded log-probs affect the ratios.
-    options.epochs = 2;
+    options.num_epochs = 2;
     let step = fixture.trainer(&options).step(10).unwrap().unwrap();
     assert_eq!(step.outcome, StepOutcome::Published, "{:?}", step.reason);
     fixture.engine.active().digest
@@ -126,7 +126,7 @@ fn unrecorded_forced_tokens_change_the_adapter() {
         fixture.hinted_sample(Some(reward), &[HINT]);
     }
     let mut options = method_options(TrainingMethod::Binary);
-    options.epochs = 2;
+    options.num_epochs = 2;
     let step = fixture.trainer(&options).step(10).unwrap().unwrap();
     assert_eq!(step.metrics["forced_tokens"], 0);
     assert_ne!(fixture.engine.active().digest, whole);

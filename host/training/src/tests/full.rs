@@ -4,25 +4,27 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clawhost_journal::{SampleState, StepOutcome};
-use clawhost_policy::{Adapter, Model, ModelFiles, TrainedWeights};
+use clawhost_model::{Adapter, Model, ModelFiles, TrainedWeights};
 
 use super::fixture::{Fixture, engine, options};
-use crate::batch::BatchSample;
+use crate::auxiliary::AuxiliaryMaterial;
+use crate::batch_sample::BatchSample;
 use crate::component::Components;
 use crate::error::TrainingError;
 use crate::hints::HintedPrompt;
 use crate::optimizer::OptimizerState;
-use crate::options::{
+use crate::trainer::Trainer;
+use crate::update::{UpdateOutput, update};
+use crate::update_task::UpdateTask;
+use clawhost_config::{
     TeacherSource, TopKSource, TrainableParameters, TrainingMethod, TrainingOptions,
 };
-use crate::trainer::Trainer;
-use crate::update::{UpdateOutput, UpdateTask, update};
 
 /// Options with which one full-parameter step changes a tiny model measurably.
 fn full() -> TrainingOptions {
     let mut options = TrainingOptions {
         parameters: TrainableParameters::Full,
-        lora: clawhost_policy::LoraSpec::default(),
+        lora: clawhost_model::LoraSpec::default(),
         ..options()
     };
     options.optimizer.learning_rate = 2e-3;
@@ -94,10 +96,10 @@ fn a_restart_between_full_parameter_steps_is_bit_identical() {
         let mut fixture = Fixture::new();
         fixture.eight_samples();
         let mut options = full();
-        options.epochs = 2;
-        options.minibatches = 2;
-        options.optimizer.warmup = 3;
-        options.teacher.from = TeacherSource::Ema;
+        options.num_epochs = 2;
+        options.num_minibatches = 2;
+        options.optimizer.warmup_steps = 3;
+        options.teacher.source = TeacherSource::Ema;
         let mut trainer = fixture.trainer(&options);
         trainer.step(10).unwrap().unwrap();
         if restart {
@@ -180,14 +182,16 @@ fn run_update(
         }
         TrainableParameters::Full => Arc::clone(model).into(),
     };
-    let optimizer_state = OptimizerState::zeros(weights.tensors().iter().map(|(_, v)| v.len()));
+    let optimizer_state = OptimizerState::for_weights(&weights);
     let task = UpdateTask {
-        model,
+        backend: &**fixture.engine.backend(),
         weights: &weights,
         optimizer_state: &optimizer_state,
         teacher: None,
         remote_teacher: None,
         chosen,
+        auxiliary: &AuxiliaryMaterial::default(),
+        learning_rate_scale: 1.0,
         active: 0,
         options,
         component: None,
@@ -232,8 +236,8 @@ fn every_method_has_the_same_initial_loss_for_adapter_and_full_parameters() {
     for (method, top_k_of) in methods {
         let with = |mut options: TrainingOptions| {
             options.method = method;
-            options.teacher.top_k_of = top_k_of;
-            options.epochs = 3;
+            options.teacher.top_k_from = top_k_of;
+            options.num_epochs = 3;
             options
         };
         let (lora, all) = (with(options()), with(full()));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clawhost_journal::{Journal, StepOutcome};
-use clawhost_policy::{Adapter, LoraSpec, TrainedWeights};
+use clawhost_model::{Adapter, LoraSpec, TrainedWeights};
 use serde_json::{Value, json};
 
 use super::fixture::{Fixture, options};

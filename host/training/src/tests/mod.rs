@@ -1,8 +1,9 @@
 //! Tests of the trainer with a real journal, a real engine and a tiny model.
 
-use clawhost_journal::{SampleId, SampleRecord, SampleState, SessionId, TurnId};
-use clawhost_policy::{Model, ModelConfig};
+use clawhost_journal::{SampleId, SampleProvenance, SampleRecord, SampleState, SessionId, TurnId};
+use clawhost_model::{Model, ModelConfig};
 
+mod auxiliary;
 mod components;
 mod distillation;
 mod engine_verification;
@@ -28,7 +29,7 @@ pub(crate) fn sample(id: i64, reward: f32) -> SampleRecord {
         reward: Some(reward),
         hints: Vec::new(),
         baseline_key: "default".to_owned(),
-        provenance: serde_json::Value::Null,
+        provenance: SampleProvenance::default(),
         state: SampleState::Queued,
         reason: None,
         step: None,

@@ -1,11 +1,13 @@
 //! Offline training: same steps as the training loop, and a preview that writes nothing.
 
+use std::time::Duration;
+
 use clawhost_journal::{Journal, SampleState, StepOutcome};
 
 use super::fixture::{Fixture, engine, options};
 use crate::component::Components;
 use crate::offline::OfflineTrainer;
-use crate::options::TrainingOptions;
+use clawhost_config::TrainingOptions;
 
 fn offline(fixture: &Fixture, options: &TrainingOptions) -> OfflineTrainer {
     OfflineTrainer::open(
@@ -32,7 +34,7 @@ fn steps_run_until_the_queue_is_below_min_batch() {
         fixture.sample(reward);
     }
     let options = TrainingOptions {
-        min_batch: 3,
+        min_batch_size: 3,
         ..options()
     };
     let mut offline = offline(&fixture, &options);
@@ -80,7 +82,7 @@ fn offline_training_does_not_wait_for_groups() {
     fixture.eight_samples();
     let options = TrainingOptions {
         estimator: crate::advantage::Estimator::Group,
-        group_wait_seconds: 3600.0,
+        group_wait: Duration::from_secs_f64(3600.0),
         ..options()
     };
     let step = offline(&fixture, &options).step(false).unwrap().unwrap();

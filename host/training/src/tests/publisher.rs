@@ -228,6 +228,28 @@ fn retention_keeps_the_rollback_target() {
 }
 
 #[test]
+fn an_empty_checkpoint_directory_is_damage_and_not_retention() {
+    let mut fixture = Fixture::new();
+    let mut trainer = fixture.trainer(&options());
+    let publisher = trainer.publisher.clone();
+    for _ in 1..=2 {
+        step(&mut fixture, &mut trainer);
+    }
+    let checkpoint = fixture.data().join("adapters/v000001");
+    for entry in std::fs::read_dir(&checkpoint).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let error = publisher
+        .apply(ReleaseChange::Promote(1), None)
+        .unwrap_err();
+    assert!(
+        matches!(&error, TrainingError::CorruptCheckpoint { reason, .. } if reason.contains("missing")),
+        "{error}"
+    );
+    assert_serves(&fixture, 2);
+}
+
+#[test]
 fn concurrent_changes_leave_engine_and_journal_consistent() {
     let mut fixture = Fixture::new();
     let mut trainer = fixture.trainer(&options());

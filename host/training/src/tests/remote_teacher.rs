@@ -1,15 +1,18 @@
 //! Remote teacher: same scores as the local teacher, and missing scores are not treated as zero.
 
+use clawhost_cpu::CpuModel;
 use std::sync::{Arc, Mutex};
 
+use clawhost_engine::{Candidates, Engine, Sequence};
 use clawhost_journal::{SampleState, StepOutcome};
-use clawhost_policy::{Candidates, Engine, Sequence};
 use serde_json::Value;
 
 use super::fixture::{Fixture, options};
 use crate::distillation::{RemoteTeacher, TeacherError, TeacherRequest, TeacherScores};
 use crate::error::TrainingError;
-use crate::options::{TeacherEndpoint, TeacherSource, TopKSource, TrainingMethod, TrainingOptions};
+use clawhost_config::{
+    TeacherEndpoint, TeacherSource, TopKSource, TrainingMethod, TrainingOptions,
+};
 
 const HINT: &str = "bcdefghijklmn";
 
@@ -65,14 +68,14 @@ fn method_options(method: TrainingMethod, from: TeacherSource) -> TrainingOption
         method,
         ..options()
     };
-    options.teacher.marker = String::new();
-    options.teacher.top_k_of = TopKSource::Teacher;
-    options.teacher.from = from;
+    options.teacher.hint_marker = String::new();
+    options.teacher.top_k_from = TopKSource::Teacher;
+    options.teacher.source = from;
     options.teacher.endpoint = (from == TeacherSource::Endpoint).then(|| TeacherEndpoint {
         url: "http://127.0.0.1:1/v1".to_owned(),
         model: "t".to_owned(),
-        key_env: None,
-        timeout_seconds: 1.0,
+        api_key: None,
+        timeout: std::time::Duration::from_secs(1),
     });
     options
 }
@@ -226,8 +229,8 @@ fn options_that_an_endpoint_cannot_support_are_rejected() {
             "only its own top-k tokens",
         ),
         (
-            |o| o.teacher.top_k_of = TopKSource::Student,
-            "top_k_of = \"teacher\"",
+            |o| o.teacher.top_k_from = TopKSource::Student,
+            "top_k_from = \"teacher\"",
         ),
         (|o| o.teacher.top_k = 21, "at most 20"),
         (
@@ -235,7 +238,7 @@ fn options_that_an_endpoint_cannot_support_are_rejected() {
             "requires [training.teacher.endpoint]",
         ),
         (
-            |o| o.teacher.from = TeacherSource::Reference,
+            |o| o.teacher.source = TeacherSource::Reference,
             "requires [training.teacher.endpoint]",
         ),
     ] {

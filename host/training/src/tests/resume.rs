@@ -8,6 +8,7 @@ use super::fixture::{Fixture, engine, options};
 use crate::component::Components;
 use crate::error::TrainingError;
 use crate::trainer::Trainer;
+use crate::trainer_state::load_recorded_version;
 
 /// SHA-256 of the adapter and optimizer files of a version, from the journal.
 fn files(fixture: &Fixture, version: u64) -> Vec<String> {
@@ -25,9 +26,9 @@ fn a_restart_between_steps_is_bit_identical() {
         fixture.eight_samples();
         let mut options = options();
         options.estimator = crate::advantage::Estimator::Baseline;
-        options.epochs = 2;
-        options.minibatches = 2;
-        options.optimizer.warmup = 3;
+        options.num_epochs = 2;
+        options.num_minibatches = 2;
+        options.optimizer.warmup_steps = 3;
         let mut trainer = fixture.trainer(&options);
         trainer.step(10).unwrap().unwrap();
         if restart {
@@ -90,7 +91,7 @@ fn the_adapter_is_published_after_a_kill_after_the_commit() {
     fixture.eight_samples();
     let mut trainer = fixture.trainer(&options());
     let prepared = trainer.prepare(10).unwrap().unwrap();
-    fixture.journal.commit_step(prepared.step()).unwrap();
+    fixture.journal.commit_step(&prepared.step).unwrap();
     drop((prepared, trainer));
 
     fixture.restart();
@@ -184,7 +185,7 @@ fn the_checkpoint_of_a_rejected_step_is_removed() {
     let mut trainer = fixture.trainer(&options());
     let prepared = trainer.prepare(10).unwrap().unwrap();
     // Another step drops one of its samples.
-    let dropped = prepared.step().trained[0].0;
+    let dropped = prepared.step.trained[0].0;
     assert!(ids.contains(&dropped));
     fixture
         .journal
@@ -193,7 +194,7 @@ fn the_checkpoint_of_a_rejected_step_is_removed() {
             dropped: vec![(dropped, "meanwhile".to_owned())],
             outcome: StepOutcome::NoSignal,
             adapter: None,
-            ..prepared.step().clone()
+            ..prepared.step.clone()
         })
         .unwrap();
     trainer.record(prepared).unwrap_err();
@@ -266,7 +267,7 @@ fn only_the_newest_checkpoints_keep_the_optimizer() {
     let mut fixture = Fixture::new();
     fixture.eight_samples();
     let few = crate::TrainingOptions {
-        batch: 2,
+        batch_size: 2,
         keep_checkpoints: 2,
         ..options()
     };
@@ -295,7 +296,7 @@ fn retention_is_applied_at_the_next_start_after_a_kill() {
     let mut fixture = Fixture::new();
     fixture.eight_samples();
     let keeping = |keep_checkpoints, enabled| crate::TrainingOptions {
-        batch: 2,
+        batch_size: 2,
         keep_checkpoints,
         enabled,
         ..options()
@@ -328,7 +329,7 @@ fn retention_keeps_marked_checkpoints_and_reports_removed_ones() {
     let mut fixture = Fixture::new();
     fixture.eight_samples();
     let options = crate::TrainingOptions {
-        batch: 1,
+        batch_size: 1,
         keep_checkpoints: 1,
         keep_every: 3,
         keep_adapters: 2,
@@ -366,4 +367,30 @@ fn retention_keeps_marked_checkpoints_and_reports_removed_ones() {
     );
     fixture.restart();
     assert_eq!(fixture.trainer(&options).version(), 7);
+}
+
+#[test]
+fn a_record_without_a_base_model_is_reported_as_damage() {
+    let mut fixture = Fixture::new();
+    fixture.eight_samples();
+    fixture.trainer(&options()).step(10).unwrap().unwrap();
+    let mut row = fixture.journal.active_adapter().unwrap().unwrap();
+    let checkpoints = crate::checkpoint::Checkpoints::open_read_only(&fixture.data());
+    let load = |row: &clawhost_journal::AdapterRow| {
+        load_recorded_version(row, &fixture.engine, &checkpoints, &options(), true)
+            .map(|_| ())
+            .map_err(|error| error.to_string())
+    };
+    load(&row).unwrap();
+    row.provenance["base_digest"] = "another".into();
+    let error = load(&row).unwrap_err();
+    assert!(error.contains("trained on base model another"), "{error}");
+    for missing in [serde_json::Value::Null, "".into()] {
+        row.provenance["base_digest"] = missing;
+        let error = load(&row).unwrap_err();
+        assert!(
+            error.contains("v000001") && error.contains("its record names no base model"),
+            "{error}"
+        );
+    }
 }

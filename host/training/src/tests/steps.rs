@@ -1,12 +1,16 @@
 //! Training steps: updates, dropped samples and failures.
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use clawhost_engine::testing::WrappedBackend;
 use clawhost_journal::{JournalError, SampleState, SessionId, StepOutcome};
 
-use super::fixture::{Fixture, options};
+use super::fixture::{Fixture, backend, engine_on, options};
 use crate::advantage::Estimator;
 use crate::error::TrainingError;
-use crate::options::{ImportanceSamplingMode, OldLogprobsSource};
 use crate::trainer::Due;
+use clawhost_config::{ImportanceSamplingMode, OldLogprobsSource};
 
 #[test]
 fn a_step_raises_rewarded_and_lowers_punished_replies() {
@@ -125,7 +129,7 @@ fn stale_samples_are_dropped_with_the_reason() {
 fn a_batch_takes_the_freshest_samples_and_drops_stale_ones() {
     let mut fixture = Fixture::new();
     let options = crate::TrainingOptions {
-        batch: 2,
+        batch_size: 2,
         max_staleness: 1,
         ..options()
     };
@@ -291,13 +295,13 @@ fn several_epochs_and_minibatches_move_the_ratio() {
     let mut fixture = Fixture::new();
     fixture.eight_samples();
     let mut options = options();
-    options.batch = 8;
-    options.epochs = 3;
-    options.minibatches = 2;
+    options.batch_size = 8;
+    options.num_epochs = 3;
+    options.num_minibatches = 2;
     options.optimizer.learning_rate = 3e-2;
-    options.loss.kl_coefficient = 0.01;
-    options.loss.ratio = OldLogprobsSource::Recomputed;
-    options.loss.importance = ImportanceSamplingMode::Truncate;
+    options.loss.kl_coef = 0.01;
+    options.loss.old_logprobs = OldLogprobsSource::Recomputed;
+    options.loss.importance_sampling = ImportanceSamplingMode::Truncate;
     let step = fixture.trainer(&options).step(10).unwrap().unwrap();
     assert_eq!(step.outcome, StepOutcome::Published, "{:?}", step.reason);
     let m = &step.metrics;
@@ -313,8 +317,8 @@ fn the_micro_batch_size_changes_the_result_only_by_rounding() {
         let mut fixture = Fixture::new();
         fixture.eight_samples();
         let options = crate::TrainingOptions {
-            batch: 8,
-            pass_tokens,
+            batch_size: 8,
+            micro_batch_tokens: pass_tokens,
             ..options()
         };
         fixture.trainer(&options).step(10).unwrap().unwrap();
@@ -360,12 +364,36 @@ fn a_step_is_not_recorded_if_a_sample_left_the_queue() {
 }
 
 #[test]
+fn samples_stay_queued_when_the_device_fails() {
+    let mut fixture = Fixture::new();
+    let wrapped = WrappedBackend::new(backend(7), |runner, batch| runner.step(batch));
+    let full = wrapped.out_of_memory();
+    fixture.engine = engine_on(wrapped);
+    fixture.sample(1.0);
+    fixture.sample(-1.0);
+    let mut trainer = fixture.trainer(&options());
+    full.store(true, Ordering::SeqCst);
+    let error = trainer.step(10).err().unwrap();
+    assert!(matches!(error, TrainingError::Device(_)), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains("the device is out of memory") && text.contains("micro_batch_tokens"),
+        "{text}"
+    );
+    assert_eq!(fixture.journal.queued_count().unwrap(), 2);
+    full.store(false, Ordering::SeqCst);
+    let step = trainer.step(11).unwrap().unwrap();
+    assert_eq!(step.outcome, StepOutcome::Published, "{:?}", step.reason);
+    assert_eq!(step.metrics["samples"], 2);
+}
+
+#[test]
 fn a_step_is_due_when_the_batch_is_full_or_has_waited_long_enough() {
     let mut fixture = Fixture::new();
     let options = crate::TrainingOptions {
-        batch: 3,
-        min_batch: 2,
-        max_wait_seconds: 60.0,
+        batch_size: 3,
+        min_batch_size: 2,
+        max_wait: Duration::from_secs_f64(60.0),
         ..options()
     };
     let trainer = fixture.trainer(&options);

@@ -3,10 +3,9 @@
 //! The model's layers are zero and its head holds the logits of each context token, so its forward pass returns them. The
 //! tested pass is the one that serves and trains. It computes in f32 only, so both precisions check the same values.
 
-use clawhost_policy::{
-    Candidates, GradientTarget, Gradients, LossGradients, Model, ModelConfig, Sequence,
-    SequenceScores,
-};
+use clawhost_cpu::{CpuModel, GradientTarget, Gradients};
+use clawhost_engine::{Candidates, LossGradients, Sequence, SequenceScores, TrainLimits};
+use clawhost_model::{Model, ModelConfig};
 use clawhost_training::Float;
 use serde_json::{Value, json};
 
@@ -62,7 +61,7 @@ fn derivative(
         })
         .collect();
     let pass = model
-        .forward_train(GradientTarget::Full, &sequences)
+        .forward_train(GradientTarget::Full, &sequences, TrainLimits::default())
         .unwrap();
     let scored = pass.scores().to_vec();
     let partials: Vec<LossGradients> = contexts

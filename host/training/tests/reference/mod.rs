@@ -45,7 +45,7 @@ const CHECKED_IN_UNIT_TESTS: &[(&str, &str, &str)] = &[
     ("15", "vote", VOTES),
     ("15", "hint", include_str!("../../src/hints.rs")),
     ("17", "lora_merge_r1_alpha2", MERGING),
-    ("17", "scaling", MERGING),
+    ("17", "scaling", SCALING),
 ];
 
 /// Cases about another program's format of judge responses. Our format differs; `plugins/asking` parses and tests it, and
@@ -57,7 +57,8 @@ const OTHER_RESPONSE_FORMAT: &[(&str, &str)] = &[
 ];
 
 const VOTES: &str = include_str!("../../../judging/src/votes.rs");
-const MERGING: &str = include_str!("../../../policy/src/lora/merge.rs");
+const MERGING: &str = include_str!("../../../cpu/src/merge.rs");
+const SCALING: &str = include_str!("../../../model/src/lora/spec.rs");
 
 /// File, case id and size of the float type in bytes.
 type Check = (&'static str, String, usize);

@@ -4,8 +4,9 @@ use std::num::NonZeroUsize;
 
 use clawhost_training::Float;
 use clawhost_training::loss::{
-    Aggregation, ImportanceLevel, ImportanceSampling, KlEstimator, KlPenalty, LogprobMismatch,
-    Objective, PpoClip, SequenceInputs, Surrogate, WeightBound,
+    Aggregation, ImportanceLevel, ImportanceSampling, KlEstimator, KlPenalty, KlTerm,
+    LogprobMismatch, Objective, PpoClip, SequenceCoefficients, SequenceInputs, Surrogate,
+    WeightBound,
 };
 use serde_json::Value;
 

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use clawhost_training::Float;
 use clawhost_training::loss::{
     Aggregation, Cispo, Dppo, Gspo, ImportanceLevel, ImportanceSampling, KlEstimator, KlPenalty,
-    Objective, PpoClip, Sapo, SequenceInputs, Surrogate, WeightBound,
+    Objective, PpoClip, Sapo, SequenceCoefficients, SequenceInputs, Surrogate, WeightBound,
 };
 use serde_json::Value;
 

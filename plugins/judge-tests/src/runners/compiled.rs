@@ -1,17 +1,11 @@
 //! cargo test, nextest, go test and ctest.
 
-use super::{Counts, counted, whole};
+use super::counts::{Counts, counted, sum, whole};
 
 /// `test result: ok. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s`,
 /// once per test binary.
 pub(super) fn cargo(text: &str) -> Counts {
-    let mut all = Counts::default();
-    for line in text.lines() {
-        if let Some(counts) = cargo_line(line.trim()) {
-            all += counts;
-        }
-    }
-    all
+    sum(text, cargo_line)
 }
 
 fn cargo_line(line: &str) -> Option<Counts> {
@@ -33,13 +27,7 @@ fn cargo_line(line: &str) -> Option<Counts> {
 
 /// `Summary [   0.005s] 3 tests run: 2 passed, 1 failed, 0 skipped`.
 pub(super) fn nextest(text: &str) -> Counts {
-    let mut all = Counts::default();
-    for line in text.lines() {
-        if let Some(counts) = nextest_line(line.trim()) {
-            all += counts;
-        }
-    }
-    all
+    sum(text, nextest_line)
 }
 
 fn nextest_line(line: &str) -> Option<Counts> {
@@ -125,13 +113,7 @@ fn go_package(line: &str) -> Option<GoPackage> {
 
 /// `80% tests passed, 1 tests failed out of 5`.
 pub(super) fn ctest(text: &str) -> Counts {
-    let mut all = Counts::default();
-    for line in text.lines() {
-        if let Some(counts) = ctest_line(line.trim()) {
-            all += counts;
-        }
-    }
-    all
+    sum(text, ctest_line)
 }
 
 fn ctest_line(line: &str) -> Option<Counts> {

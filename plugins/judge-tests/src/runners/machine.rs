@@ -1,6 +1,6 @@
 //! TAP and JUnit XML.
 
-use super::{Counts, whole};
+use super::counts::{Counts, whole};
 
 /// `1..4`, `ok 1 - name`, `not ok 2 - name`. Planned tests that are missing count as failed; a text without a plan is not
 /// TAP. Subtests are indented and belong to their parent.
@@ -56,9 +56,9 @@ pub(super) fn junit(text: &str) -> Counts {
     let mut counted_depth = 0usize;
     let mut rest = text;
     while let Some(at) = rest.find('<') {
-        rest = rest.get(at + 1..).unwrap_or("");
+        rest = &rest[at + 1..];
         let Some(end) = rest.find('>') else { break };
-        let tag = rest.get(..end).unwrap_or("");
+        let tag = &rest[..end];
         let is_open = tag.starts_with("testsuite") && !tag.ends_with('/');
         if tag.starts_with("/testsuite") {
             counted_depth = counted_depth.saturating_sub(1);

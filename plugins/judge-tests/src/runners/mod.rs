@@ -5,44 +5,12 @@
 //! addition to their own.
 
 mod compiled;
+mod counts;
 mod machine;
 mod python;
 mod script;
 
-use std::ops::AddAssign;
-
-/// Test counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
-    /// Passed.
-    pub passed: u64,
-    /// Failed, or crashed.
-    pub failed: u64,
-    /// Skipped, or expected to fail.
-    pub skipped: u64,
-}
-
-impl Counts {
-    fn new(passed: u64, failed: u64, skipped: u64) -> Counts {
-        Counts {
-            passed,
-            failed,
-            skipped,
-        }
-    }
-
-    fn is_empty(self) -> bool {
-        self == Counts::default()
-    }
-}
-
-impl AddAssign for Counts {
-    fn add_assign(&mut self, other: Counts) {
-        self.passed = self.passed.saturating_add(other.passed);
-        self.failed = self.failed.saturating_add(other.failed);
-        self.skipped = self.skipped.saturating_add(other.skipped);
-    }
-}
+pub use self::counts::Counts;
 
 /// All summaries in a text, added up.
 pub(crate) fn read(text: &str) -> Counts {
@@ -96,18 +64,4 @@ const MARKS: &[&str] = &[
 /// Whether a parser might read the line.
 pub(crate) fn may_be_read(line: &str) -> bool {
     line.ends_with("ok") || MARKS.iter().any(|mark| line.contains(mark))
-}
-
-/// `12 passed`: a number and its label.
-fn counted(text: &str) -> Option<(u64, &str)> {
-    let (number, what) = text.trim().split_once(' ')?;
-    Some((whole(number)?, what.trim()))
-}
-
-/// Parses a whole number; implausibly large numbers are rejected.
-fn whole(text: &str) -> Option<u64> {
-    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    text.parse().ok().filter(|number| *number <= 10_000_000)
 }

@@ -1,20 +1,14 @@
 //! pytest and unittest.
 
-use super::{Counts, counted, whole};
+use super::counts::{Counts, counted, sum, whole};
 
 /// `==== 1 failed, 2 passed in 0.12s ====`, with `-q` without the `=`.
 pub(super) fn pytest(text: &str) -> Counts {
-    let mut all = Counts::default();
-    for line in text.lines() {
-        if let Some(counts) = pytest_line(line) {
-            all += counts;
-        }
-    }
-    all
+    sum(text, pytest_line)
 }
 
 fn pytest_line(line: &str) -> Option<Counts> {
-    let line = line.trim().trim_matches('=').trim();
+    let line = line.trim_matches('=').trim();
     let (parts, time) = line.rsplit_once(" in ")?;
     // `0.12s` or `75.30s (0:01:15)`.
     let seconds = time.split(' ').next()?.strip_suffix('s')?;

@@ -1,37 +1,23 @@
 //! jest, vitest and mocha.
 
-use super::{Counts, counted, whole};
+use super::counts::{Counts, counted, sum, whole};
 
 /// `Tests:       1 failed, 2 skipped, 5 passed, 8 total`.
 pub(super) fn jest(text: &str) -> Counts {
-    let mut all = Counts::default();
-    for line in text.lines() {
-        let line = line.trim();
-        if let Some(parts) = line.strip_prefix("Tests:")
-            && let Some((results, total)) = parts.rsplit_once(", ")
-            && total.trim().ends_with(" total")
-            && let Some(counts) = listed(results, ", ")
-        {
-            all += counts;
-        }
-    }
-    all
+    sum(text, |line| {
+        let (results, total) = line.strip_prefix("Tests:")?.rsplit_once(", ")?;
+        total.trim().strip_suffix(" total")?;
+        listed(results, ", ")
+    })
 }
 
 /// ` Tests  1 failed | 5 passed (6)`.
 pub(super) fn vitest(text: &str) -> Counts {
-    let mut all = Counts::default();
-    for line in text.lines() {
-        let line = line.trim();
-        if let Some(parts) = line.strip_prefix("Tests  ")
-            && let Some((results, total)) = parts.rsplit_once(" (")
-            && total.strip_suffix(')').and_then(whole).is_some()
-            && let Some(counts) = listed(results, " | ")
-        {
-            all += counts;
-        }
-    }
-    all
+    sum(text, |line| {
+        let (results, total) = line.strip_prefix("Tests  ")?.rsplit_once(" (")?;
+        whole(total.strip_suffix(')')?)?;
+        listed(results, " | ")
+    })
 }
 
 fn listed(results: &str, between: &str) -> Option<Counts> {

@@ -1,20 +1,5 @@
 //! Generated from `wit/` for world `hint-plugin`.
 
-#![allow(
-    missing_docs,
-    unreachable_pub,
-    unsafe_code,
-    unused_imports,
-    clippy::all,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::unimplemented,
-    clippy::allow_attributes_without_reason,
-    reason = "generated code"
-)]
-
 wit_bindgen::generate!({
     path: "../../wit",
     world: "clawhost:plugin/hint-plugin",

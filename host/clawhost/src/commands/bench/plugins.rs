@@ -18,7 +18,7 @@ use self::calls::{Calls, ComponentBench, Overhead};
 use self::languages::{LanguageFigures, SkippedLanguage, languages};
 use self::looping::LoopingFigures;
 use crate::compiling;
-use crate::output::{print, print_json};
+use crate::output::print_result;
 use crate::progress::Progress;
 
 /// A judge that does almost nothing, so that the cost is the host's.
@@ -144,7 +144,7 @@ pub(super) fn run(args: &PluginsArgs) -> Result<ExitCode> {
     let report = Report {
         bench: "plugins",
         rounds: args.rounds,
-        threads: HostOptions::default().threads,
+        threads: HostOptions::default().config.num_threads,
         pooled,
         calls,
         overhead,
@@ -154,12 +154,7 @@ pub(super) fn run(args: &PluginsArgs) -> Result<ExitCode> {
         failing,
         looping,
     };
-    if args.json {
-        print_json(&report)?;
-    } else {
-        print(&table::text(&report))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    print_result(args.json, &report, || table::text(&report))
 }
 
 /// An embedded component.
@@ -180,13 +175,13 @@ async fn measure_failing(calls: u32, progress: &mut Progress) -> Result<FailingF
     )?;
     let what = format!("{calls} failing calls");
     progress.stage(&what);
-    let calls = calls as usize;
-    failing_calls(&judge, MANY, calls.div_ceil(10)).await?;
+    let total = calls as usize;
+    failing_calls(&judge, MANY, total.div_ceil(10)).await?;
     let mut resident = Vec::from_iter(resident_bytes());
     let started = std::time::Instant::now();
     let (mut done, mut slices) = (0, 0);
-    while done < calls {
-        let slice = calls.div_ceil(SLICES).min(calls - done);
+    while done < total {
+        let slice = total.div_ceil(SLICES).min(total - done);
         failing_calls(&judge, MANY, slice).await?;
         done += slice;
         slices += 1;
@@ -198,8 +193,8 @@ async fn measure_failing(calls: u32, progress: &mut Progress) -> Result<FailingF
     }
     let elapsed = started.elapsed().as_secs_f64().max(1e-9);
     Ok(FailingFigures {
-        calls: u32::try_from(calls).unwrap_or(u32::MAX),
-        per_second: calls as f64 / elapsed,
+        calls,
+        per_second: f64::from(calls) / elapsed,
         resident_bytes: resident,
     })
 }

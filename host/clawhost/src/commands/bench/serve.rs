@@ -4,23 +4,23 @@
 mod peer;
 mod shapes;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use clawhost_policy::measure::{
-    BEYOND_CACHES, ServeWorkload, Spread, TurnWorkload, measure_prefill, measure_prefix_cache,
-    measure_read_bandwidth, measure_serving,
+use clawhost_chat::{ChatTemplate, Tokenizer};
+use clawhost_cpu::{BEYOND_CACHES, block_bytes, measure_read_bandwidth};
+use clawhost_engine::measure::{
+    ServeWorkload, Spread, TurnWorkload, measure_prefill, measure_prefix_cache, measure_serving,
 };
-use clawhost_policy::{
-    ChatTemplate, Engine, EngineOptions, Model, ModelConfig, ModelFiles, Tokenizer,
-};
+use clawhost_engine::{Engine, EngineOptions};
+use clawhost_model::{Model, ModelConfig, ModelFiles};
 
 use self::peer::{Peer, PeerRequest};
 use self::shapes::Shape;
 use super::{Figure, Shared, streaming, streams_label};
 use crate::progress::Progress;
+use crate::serve::model_files;
 
 /// Concurrent requests.
 const STREAMS: [usize; 4] = [1, 4, 16, 64];
@@ -79,7 +79,7 @@ pub(super) fn serving(args: &ServeArgs) -> Result<Vec<Figure>> {
     let mut progress =
         Progress::new(rounds as f64 * (decoded + PROMPT_WORK + TURN_WORK + http_work));
     let mut figures = decoding(&engine, rounds, peer.as_mut(), &mut progress)?;
-    let alone = figures.first().map_or(0.0, |figure| figure.spread.median);
+    let alone = figures[0].spread.median;
     progress.stage("prefill");
     figures.extend(prompts(&engine, rounds, peer.as_mut())?);
     progress.advance(rounds as f64 * PROMPT_WORK);
@@ -116,24 +116,24 @@ fn work(streams: usize) -> f64 {
 
 fn load_engine(args: &ServeArgs, threads: usize) -> Result<Engine> {
     let largest = ServeWorkload {
-        streams: STREAMS.into_iter().max().unwrap_or(1),
+        streams: STREAMS.into_iter().max().expect("there are stream counts"),
         ..ServeWorkload::default()
     };
     let options = |config: &ModelConfig| {
         let defaults = EngineOptions::default();
         EngineOptions {
-            threads,
-            max_batch: largest.streams,
-            kv_cache_bytes: largest
-                .kv_cache_bytes(config, defaults.prefill_chunk)
-                .max(defaults.kv_cache_bytes),
+            num_threads: threads,
+            max_num_seqs: largest.streams,
+            kv_cache_memory: largest
+                .kv_cache_bytes(block_bytes(config), defaults.max_num_batched_tokens)
+                .max(defaults.kv_cache_memory),
             ..defaults
         }
     };
     let Some(shape) = args.random else {
-        let files = super::files(&args.shared)?;
+        let files = model_files(args.shared.model.as_deref())?;
         let config = ModelConfig::parse(files.config())?;
-        return Ok(Engine::load(&files, options(&config))?);
+        return Ok(clawhost_cpu::load_engine(&files, options(&config))?);
     };
     // Any tokenizer will do.
     let files = ModelFiles::embedded();
@@ -143,12 +143,12 @@ fn load_engine(args: &ServeArgs, threads: usize) -> Result<Engine> {
     let template = ChatTemplate::new(template, [])?;
     let model = Model::random(shape.config()?, 1).with_threads(threads);
     let options = options(model.config());
-    Ok(Engine::start(
+    Ok(clawhost_cpu::start_engine(
         Arc::new(model),
         Arc::new(tokenizer),
         Arc::new(template),
         options,
-    ))
+    )?)
 }
 
 fn peer_name(peer: Option<&Peer>) -> String {
@@ -263,18 +263,14 @@ fn second_turn(engine: &Engine, rounds: usize) -> Result<Vec<Figure>> {
 fn roofline(engine: &Engine, threads: usize, rounds: usize, rate: f64) -> Vec<Figure> {
     let model = engine.model();
     let config = model.config();
-    let total: usize = model
-        .parameters()
-        .iter()
-        .map(|(_, values)| values.len())
-        .sum();
+    let total = model.weights().bytes(config);
     // With an untied embedding, a token reads only one of its rows.
     let embedding = if config.tie_word_embeddings {
         0
     } else {
-        config.vocab_size * config.hidden_size
+        config.vocab_size * config.hidden_size * size_of::<f32>()
     };
-    let bytes = (total - embedding) * size_of::<f32>();
+    let bytes = total - embedding;
     let memory = measure_read_bandwidth(BEYOND_CACHES, threads, rounds);
     let weights = measure_read_bandwidth(bytes, threads, rounds);
     let cached = weights.median > CACHED * memory.median;
@@ -350,23 +346,4 @@ fn figures_of(
             unit,
             spread: Spread::of(&values),
         })
-}
-
-/// A temporary directory, removed on drop.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self> {
-        let dir = std::env::temp_dir().join(format!("clawhost-bench-peer-{}", std::process::id()));
-        std::fs::create_dir_all(&dir)
-            .with_context(|| format!("cannot create directory {}", dir.display()))?;
-        Ok(Self(dir))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // A leftover in the temporary directory is not worth an error.
-        let _gone = std::fs::remove_dir_all(&self.0);
-    }
 }

@@ -9,6 +9,7 @@ mod gaps;
 mod phases;
 
 use std::cell::OnceCell;
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,12 +18,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use clawhost_config::parse_size;
+use clawhost_cpu::{CpuModel, CpuWeights};
+use clawhost_engine::{Candidates, Sequence};
 use clawhost_journal::TurnId;
-use clawhost_policy::{Adapter, Candidates, LoraSpec, ModelConfig, Sequence, TrainedWeights};
+use clawhost_model::{Adapter, LoraSpec, ModelConfig, TrainedWeights};
 use serde_json::json;
 
+use super::super::renamed;
 use super::streaming::with_configured_server;
 use super::{number, resident};
+use crate::arms::api_key;
 use crate::output::{print, print_json};
 use crate::progress::Progress;
 use crate::serve::Server;
@@ -45,8 +51,8 @@ const LOGPROB_BOUND: f32 = 1e-3;
     after_help = "Examples:\n  clawhost bench soak\n  clawhost bench soak --streams 16 --minutes 2 --json\n  clawhost bench soak --train --streams 32 --minutes 4\n\nExit code 1: a bound was missed; it is listed."
 )]
 pub(super) struct SoakArgs {
-    /// Model directory instead of the embedded model
-    #[arg(long, value_name = "DIR")]
+    /// Model directory or GGUF file instead of the embedded model
+    #[arg(long, value_name = "PATH")]
     model: Option<PathBuf>,
     /// Concurrent streaming clients
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -57,15 +63,21 @@ pub(super) struct SoakArgs {
     /// Seconds between published adapters
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
     swap_seconds: u32,
-    /// KV cache size in MiB; smaller than the default so that it fills soon
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    cache_megabytes: u32,
+    /// KV cache memory, such as 512MiB; smaller than the default of a server so that it fills soon
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = memory)]
+    kv_cache_memory: usize,
+    #[arg(long = "cache-megabytes", hide = true, value_parser = renamed("--kv-cache-memory SIZE, such as 256MiB"))]
+    _cache_megabytes: Option<Infallible>,
     /// Train on positive and negative feedback in the second half, and compare the halves
     #[arg(long, conflicts_with = "swap_seconds")]
     train: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+fn memory(text: &str) -> Result<usize, String> {
+    usize::try_from(parse_size(text)?).map_err(|_| "more than this machine can address".to_owned())
 }
 
 fn minutes(text: &str) -> Result<f64, String> {
@@ -109,13 +121,15 @@ pub(super) fn run(args: &SoakArgs) -> Result<ExitCode> {
     let outcome = with_configured_server(
         args.model.as_deref(),
         |config| {
-            config.engine.cache_megabytes = args.cache_megabytes as usize;
-            config.engine.max_batch = config.engine.max_batch.max(streams.min(64));
-            config.engine.max_waiting = config.engine.max_waiting.max(2 * streams);
-            config.server.max_concurrent = config.server.max_concurrent.max(2 * streams);
+            config.engine.kv_cache_memory = args.kv_cache_memory;
+            config.engine.max_num_seqs = config.engine.max_num_seqs.max(streams.min(64));
+            config.engine.max_waiting_requests =
+                config.engine.max_waiting_requests.max(2 * streams);
+            config.server.max_concurrent_requests =
+                config.server.max_concurrent_requests.max(2 * streams);
             config.training.enabled = args.train;
             config.training.optimizer.learning_rate = LEARNING_RATE;
-            data.get_or_init(|| config.server.data.clone());
+            data.get_or_init(|| config.server.data_dir.clone());
         },
         async |server| {
             let data = data.get().context("the server has no data directory")?;
@@ -148,10 +162,10 @@ async fn soak(server: &Server, args: &SoakArgs, data: &Path) -> Result<Outcome> 
     let every = Duration::from_secs(args.swap_seconds.into());
     let state = Arc::new(SharedState::new());
     let client = StreamingClient {
-        http: reqwest::Client::builder().no_proxy().build()?,
+        http: clawhost_http::client().build()?,
         url: format!("{}/v1/chat/completions", server.url()),
         // The server requires the key when it is set.
-        key: std::env::var("CLAWHOST_API_KEY").ok(),
+        key: api_key(),
         state: Arc::clone(&state),
         checked_replies: LOOKED_UP.div_ceil(args.streams as usize),
     };
@@ -308,10 +322,7 @@ impl Outcome {
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
         let second = self.memory.get(tenth..2 * tenth).unwrap_or(&self.memory);
         let last = self.memory.len().saturating_sub(tenth);
-        (
-            mean(second),
-            mean(self.memory.get(last..).unwrap_or_default()),
-        )
+        (mean(second), mean(&self.memory[last..]))
     }
 
     /// The missed bounds, each with the measured value.

@@ -1,7 +1,7 @@
-//! Latency of streamed replies as a chat client sees it: a timed_reply server on a free port and real HTTP.
+//! Latency of streamed replies as a chat client sees it: a server on a free port and real HTTP.
 //!
 //! Unlike the engine's own figures, this includes template, tokenizer, journal and network. The time to the first token
-//! is also given as a share of the timed_reply reply, which shows whether text really streams.
+//! is also given as a share of the whole reply, which shows whether text really streams.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use clawhost_policy::measure::Spread;
+use clawhost_engine::measure::Spread;
+use clawhost_http::SseDecoder;
 use serde_json::{Value, json};
 
+use crate::arms::api_key;
 use crate::config::Config;
 use crate::serve::{Server, Settings};
 
@@ -61,24 +63,19 @@ pub(super) fn with_configured_server<T>(
     configure: impl FnOnce(&mut Config),
     work: impl AsyncFnOnce(&Server) -> Result<T>,
 ) -> Result<T> {
-    let data = std::env::temp_dir().join(format!("clawhost-bench-serve-{}", std::process::id()));
-    let mut config = Config::load(None, model)?;
+    let data = tempfile::tempdir().context("cannot create a temporary directory")?;
+    let mut config = Config::load(None, &[], model)?;
     config.server.port = 0;
-    config.server.data.clone_from(&data);
+    config.server.data_dir = data.path().to_owned();
     config.training.enabled = false;
     configure(&mut config);
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-    let result = runtime.block_on(async {
+    runtime.block_on(async {
         let server = Server::start(Settings::from(config)).await?;
         let result = work(&server).await;
         server.stop().await;
         result
-    });
-    if data.exists() {
-        std::fs::remove_dir_all(&data)
-            .with_context(|| format!("cannot remove {}", data.display()))?;
-    }
-    result
+    })
 }
 
 /// Times to the first token and to the end of a reply of [`REPLY`] tokens.
@@ -106,10 +103,10 @@ pub(super) struct Client {
 impl Client {
     pub(super) fn new(server: &Server) -> Result<Self> {
         Ok(Self {
-            http: reqwest::Client::builder().no_proxy().build()?,
+            http: clawhost_http::client().build()?,
             url: format!("{}/v1/chat/completions", server.url()),
             // The server requires the key when it is set.
-            key: std::env::var("CLAWHOST_API_KEY").ok(),
+            key: api_key(),
             conversations: Arc::default(),
         })
     }
@@ -157,16 +154,13 @@ impl Client {
         }
         let sent = Instant::now();
         let mut response = request.send().await?.error_for_status()?;
-        let (mut unread, mut first, mut finish) = (Vec::new(), None, None);
+        let (mut events, mut first, mut finish) = (SseDecoder::default(), None, None);
         while let Some(bytes) = response.chunk().await? {
-            unread.extend_from_slice(&bytes);
-            while let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = unread.drain(..=end).collect();
-                // Lines that are not JSON are blank or the end marker.
-                let data = line.strip_prefix(b"data: ").unwrap_or_default();
-                let Ok(chunk) = serde_json::from_slice::<Value>(data) else {
-                    continue;
-                };
+            for data in events.push(&bytes).map_err(anyhow::Error::msg)? {
+                if data == "[DONE]" {
+                    break;
+                }
+                let chunk: Value = serde_json::from_str(&data)?;
                 let at = |path| chunk.pointer(path).and_then(Value::as_str);
                 if at("/choices/0/delta/content").is_some_and(|text| !text.is_empty()) {
                     first.get_or_insert_with(|| sent.elapsed());

@@ -23,8 +23,7 @@ impl ArmProgress {
     /// Mean of the last `WINDOW` values.
     fn recent(&self) -> String {
         let from = self.values.len().saturating_sub(WINDOW);
-        let recent = self.values.get(from..).unwrap_or_default();
-        mean(recent).map_or_else(|| "–".to_owned(), |mean| format!("{mean:.2}"))
+        mean(&self.values[from..]).map_or_else(|| "–".to_owned(), |mean| format!("{mean:.2}"))
     }
 }
 

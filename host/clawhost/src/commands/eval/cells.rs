@@ -1,12 +1,13 @@
 //! The cells of an evaluation: one server each, several concurrently, each with its own data directory and threads.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clawhost_evaluation::statistics::mean;
 use clawhost_evaluation::{
-    About, ArmEvent, Cell, CellRecord, ChatClient, PersonalizeOptions, PersonalizeOutcome,
+    About, Arm, ArmEvent, Cell, CellRecord, ChatClient, PersonalizeOptions, PersonalizeOutcome,
     TrainingFacts, run_cell,
 };
 use clawhost_journal::{Journal, StepOutcome, StepRecord};
@@ -23,8 +24,8 @@ use crate::serve::{Server, Settings};
 
 /// Shared settings of all cells.
 pub(super) struct EvalRun {
-    /// Base configuration of all arms.
-    pub(super) config: Config,
+    /// Configuration of each arm.
+    pub(super) configs: BTreeMap<Arm, Config>,
     /// Options of the evaluation.
     pub(super) options: PersonalizeOptions,
     /// Data directories of the servers.
@@ -127,10 +128,10 @@ async fn run_one(
     events: &UnboundedSender<ArmEvent>,
 ) -> Result<CellRecord> {
     let name = cell.name();
-    let mut config = eval.config.clone();
+    let mut config = eval.configs[&cell.arm].clone();
     configure(&mut config, cell.arm, cell.seed);
-    config.server.data = eval.data.arm_dir(&name);
-    let batch = config.training.batch as u64;
+    config.server.data_dir = eval.data.arm_dir(&name);
+    let batch = config.training.batch_size as u64;
     let server = Server::start(Settings::from(config.clone()))
         .await
         .context("cannot start the server")?;
@@ -195,6 +196,6 @@ pub(super) async fn about(eval: &EvalRun, reproduce: String) -> About {
     About {
         served: eval.served.lock().await.clone(),
         reproduce,
-        date: crate::calendar::today(),
+        date: jiff::Timestamp::now().strftime("%F").to_string(),
     }
 }

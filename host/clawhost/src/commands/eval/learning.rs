@@ -1,28 +1,31 @@
 //! Configuration of each arm: the only difference between arms.
 
-use clawhost_evaluation::Arm;
-use clawhost_training::TrainingMethod;
+use std::collections::BTreeMap;
 
+use anyhow::{Context, Result};
+use clawhost_evaluation::Arm;
+
+use crate::arms::ArmFlags;
 use crate::config::Config;
 
-/// Configures an arm. The seed also decides the initialisation of its adapter.
+/// The configuration of each arm: that of the flags, with the keys the arm sets.
+///
+/// # Errors
+/// The configuration file cannot be used, or not together with the keys of an arm.
+pub(super) fn configurations(flags: &ArmFlags, arms: &[Arm]) -> Result<BTreeMap<Arm, Config>> {
+    let configuration = |arm: &Arm| {
+        let config = flags
+            .configuration_with(arm.overrides())
+            .with_context(|| format!("the arm {}", arm.name()))?;
+        Ok((*arm, config))
+    };
+    arms.iter().map(configuration).collect()
+}
+
+/// Configures one run of an arm. The seed also decides the initialisation of its adapter.
 pub(super) fn configure(config: &mut Config, arm: Arm, seed: u64) {
     config.training.seed = seed;
     config.training.enabled = arm.trains();
-    if let Some(method) = method(arm) {
-        config.training.method = method;
-    }
-}
-
-/// Training method of an arm; None if it does not train.
-fn method(arm: Arm) -> Option<TrainingMethod> {
-    match arm {
-        Arm::Control | Arm::Memory => None,
-        Arm::Binary => Some(TrainingMethod::Binary),
-        Arm::Opd => Some(TrainingMethod::Opd),
-        Arm::Hybrid => Some(TrainingMethod::Hybrid),
-        Arm::HybridTopk => Some(TrainingMethod::HybridTopk),
-    }
 }
 
 #[cfg(test)]
@@ -30,27 +33,50 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arms_differ_only_in_method_and_seed() {
-        let base = Config::parse("[training]\nbatch = 5").unwrap();
+    fn every_arm_sets_keys_that_exist_and_changes_nothing_else() {
         for arm in Arm::ALL {
-            let mut config = base.clone();
-            configure(&mut config, arm, 7);
-            assert_eq!(config.training.enabled, arm.trains(), "{arm:?}");
-            assert_eq!(config.training.seed, 7);
-            if arm.trains() {
-                let method_name = serde_json::to_value(config.training.method).unwrap();
-                assert_eq!(method_name, arm.name());
-                let hints = !matches!(arm, Arm::Binary);
-                assert_eq!(config.training.method.uses_hints(), hints, "{arm:?}");
+            let load = |sets: &[String]| Config::load(None, sets, None).unwrap();
+            let sets: Vec<String> = arm
+                .overrides()
+                .iter()
+                .map(|set| (*set).to_owned())
+                .collect();
+            let (base, mut config) = (load(&[]), load(&sets));
+            let (mut before, mut after) = (table(&base), table(&config));
+            for set in &sets {
+                let key = set.split_once('=').unwrap().0;
+                remove(&mut before, key);
+                assert!(remove(&mut after, key), "{}: {key}", arm.name());
             }
-            config.training.enabled = base.training.enabled;
-            config.training.seed = base.training.seed;
-            config.training.method = base.training.method;
+            assert_eq!(before, after, "{}", arm.name());
+            configure(&mut config, arm, 7);
             assert_eq!(
-                toml::to_string(&config).unwrap(),
-                toml::to_string(&base).unwrap(),
-                "{arm:?}"
+                (config.training.enabled, config.training.seed),
+                (arm.trains(), 7)
             );
+        }
+    }
+
+    #[test]
+    fn training_methods_are_named_as_their_arms() {
+        for arm in [Arm::BINARY, Arm::OPD, Arm::HYBRID, Arm::HYBRID_TOPK] {
+            let method = format!("training.method={}", arm.name());
+            assert!(arm.overrides().contains(&method.as_str()), "{}", arm.name());
+        }
+    }
+
+    fn table(config: &Config) -> toml::Table {
+        toml::from_str(&toml::to_string(config).unwrap()).unwrap()
+    }
+
+    /// Removes a dotted key; false if there is none.
+    fn remove(table: &mut toml::Table, key: &str) -> bool {
+        match key.split_once('.') {
+            None => table.remove(key).is_some(),
+            Some((section, rest)) => {
+                let section = table.get_mut(section).and_then(toml::Value::as_table_mut);
+                section.is_some_and(|section| remove(section, rest))
+            }
         }
     }
 }

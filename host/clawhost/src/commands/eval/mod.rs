@@ -1,6 +1,8 @@
-//! `clawhost eval`: measures the learning targets.
+//! `clawhost eval`: measures the learning targets and the judges.
 
+mod calibrate;
 mod cells;
+mod judge;
 mod learning;
 mod personalize;
 
@@ -11,7 +13,11 @@ use clap::{Args, Subcommand};
 
 /// Arguments of `clawhost eval`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  clawhost eval personalize --seeds 1 --personas student")]
+#[command(
+    after_help = "Examples:\n  clawhost eval personalize --seeds 1 --personas student\n  \
+    clawhost eval calibrate --model ./SmolLM2-135M-Instruct.Q4_1.gguf\n  \
+    clawhost eval judge --reactions development.jsonl --plugin judge-next-state"
+)]
 pub(crate) struct EvalArgs {
     #[command(subcommand)]
     what: What,
@@ -22,11 +28,25 @@ enum What {
     /// Compare every training method with the frozen model: how soon first replies match a persona's preferences, and
     /// how much is forgotten
     Personalize(Box<personalize::PersonalizeArgs>),
+    /// Measure judges and a hint extractor on labelled reactions: precision and recall by label, language and kind
+    Judge(judge::JudgeArgs),
+    /// Measure which wishes a real model meets unasked and when instructed, and so which can be learned
+    Calibrate(Box<calibrate::CalibrateArgs>),
 }
 
 /// Runs the command.
 pub(crate) fn eval(args: &EvalArgs) -> Result<ExitCode> {
     match &args.what {
         What::Personalize(args) => personalize::personalize(args),
+        What::Judge(args) => judge::judge(args),
+        What::Calibrate(args) => calibrate::calibrate_command(args),
     }
+}
+
+/// The values, sorted and without duplicates, or the default.
+fn selected_or<T: Copy + Ord>(values: &[T], default: Vec<T>) -> Vec<T> {
+    let mut values = values.to_vec();
+    values.sort_unstable();
+    values.dedup();
+    if values.is_empty() { default } else { values }
 }

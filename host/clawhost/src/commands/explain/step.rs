@@ -4,13 +4,12 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use clawhost_inspect::explain_step;
 use clawhost_journal::{Journal, StepId};
-use clawhost_sessions::Sessions;
 use serde_json::Value;
 
 use super::ExplainArgs;
-use crate::output::{print, print_json};
-use crate::usage::one_line;
+use crate::output::{one_line, print_result, shorten};
 
 /// Maximum characters of a text line.
 const WIDTH: usize = 100;
@@ -31,7 +30,6 @@ const COLUMNS: [(&str, usize); 9] = [
 /// Explains one step, or the last one.
 pub(in crate::commands) fn explain(
     journal: &Journal,
-    sessions: &Sessions,
     step: Option<StepId>,
     args: &ExplainArgs,
 ) -> Result<ExitCode> {
@@ -46,18 +44,13 @@ pub(in crate::commands) fn explain(
         Ok(last.id)
     };
     let step = step.map_or_else(last, Ok)?;
-    let step = sessions.explain_step(step)?.with_context(|| {
+    let step = explain_step(journal, step)?.with_context(|| {
         format!(
             "no step {step} in {}; `clawhost status` lists the last steps",
             args.data.display()
         )
     })?;
-    if args.json {
-        print_json(&step)?;
-    } else {
-        print(&text(&step))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    print_result(args.json, &step, || text(&step))
 }
 
 /// Formats a finished or a planned step as text.
@@ -158,7 +151,7 @@ fn write_table(out: &mut String, step: &Value) {
             ("hint", "/hint/text"),
         ] {
             if let Some(text) = sample.pointer(path).and_then(Value::as_str) {
-                let _ = writeln!(out, "{:>8} {}", head, cut(&one_line(text)));
+                let _ = writeln!(out, "{:>8} {}", head, shorten(text, WIDTH));
             }
         }
     }
@@ -211,13 +204,6 @@ fn short(number: f64) -> String {
         0.0 => "0".to_owned(),
         size if (1e-3..1e4).contains(&size) => format!("{number:.4}"),
         _ => format!("{number:.2e}"),
-    }
-}
-
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(WIDTH) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
     }
 }
 

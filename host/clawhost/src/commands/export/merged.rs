@@ -1,16 +1,18 @@
 //! `clawhost export merged`: base model and adapter merged into one model in Hugging Face layout, for servers without
 //! adapter support.
 
+use clawhost_cpu::CpuModel;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use clawhost_journal::{Journal, now_ms};
-use clawhost_policy::{Model, ModelFiles, TrainedWeights};
+use clawhost_model::{Model, ModelFiles, Quantization, TrainedWeights};
 use serde_json::{Value, json};
 
 use crate::output::print;
+use crate::serve::model_files;
 use crate::staging::StagingDir;
 
 /// Arguments of `clawhost export merged`.
@@ -29,9 +31,12 @@ pub(crate) struct MergedArgs {
     /// Data directory of the server
     #[arg(long, value_name = "DIR", default_value = "clawhost-data")]
     data: PathBuf,
-    /// Base model directory of the adapter [default: the embedded model]
-    #[arg(long, value_name = "DIR")]
+    /// Base model of the adapter: directory or GGUF file [default: the embedded model]
+    #[arg(long, value_name = "PATH")]
     model: Option<PathBuf>,
+    /// Format of the base model's linear weights, as engine.quantization: none, int8 or int4
+    #[arg(long, value_name = "FORMAT", default_value = "none")]
+    quantization: Quantization,
     /// Output directory; must not exist yet
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -40,11 +45,8 @@ pub(crate) struct MergedArgs {
 /// Runs the command.
 pub(crate) fn export_merged(args: &MergedArgs) -> Result<ExitCode> {
     let staging = StagingDir::create(&args.out)?;
-    let files = match &args.model {
-        Some(dir) => ModelFiles::from_dir(dir)?,
-        None => ModelFiles::embedded(),
-    };
-    let base = Model::load(&files)?;
+    let files = model_files(args.model.as_deref())?;
+    let base = Model::load_quantized(&files, args.quantization)?;
     let (weights, from) = load_weights(args, &base)?;
     let merged_model = match &weights {
         TrainedWeights::Lora(adapter) => base.merge_adapter(adapter)?,
@@ -105,7 +107,7 @@ fn load_weights(args: &MergedArgs, base: &Model) -> Result<(TrainedWeights, Stri
     let recorded = row.provenance.get("base_digest").and_then(Value::as_str);
     ensure!(
         recorded == Some(base.digest()),
-        "adapter version {} was trained on base model {}, this is {}; pass its base model with --model",
+        "adapter version {} was trained on base model {}, this is {}; pass its base model with --model, and with --quantization as engine.quantization was",
         row.version,
         recorded.unwrap_or("unknown"),
         base.digest()
@@ -147,7 +149,8 @@ pub(crate) fn write(model: &Model, files: &ModelFiles, dir: &Path) -> Result<()>
 
 #[cfg(test)]
 mod tests {
-    use clawhost_policy::{Adapter, Candidates, LoraSpec, Sequence};
+    use clawhost_engine::{Candidates, Sequence};
+    use clawhost_model::{Adapter, LoraSpec};
 
     use super::*;
 
@@ -156,6 +159,7 @@ mod tests {
             adapter: adapter.map(str::to_owned),
             data: dir.join("data"),
             model: None,
+            quantization: Quantization::None,
             out: dir.join("out"),
         }
     }

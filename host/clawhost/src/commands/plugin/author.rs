@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::load::{configuration, limits, load_scripted};
 use crate::compiling;
-use crate::output::{print, print_json};
+use crate::output::print_result;
 
 /// Arguments of `clawhost plugin new`.
 #[derive(Debug, Args)]
@@ -50,20 +50,16 @@ pub(crate) fn new(args: &NewArgs) -> Result<ExitCode> {
         .clone()
         .unwrap_or_else(|| PathBuf::from(&args.name));
     let scaffold = scaffold(kind, &args.name, language, &dir)?;
-    if args.json {
-        print_json(
-            &json!({"dir": scaffold.dir, "source": scaffold.source, "files": scaffold.files}),
-        )?;
-    } else {
-        print(&format!(
+    let value = json!({"dir": scaffold.dir, "source": scaffold.source, "files": scaffold.files});
+    print_result(args.json, &value, || {
+        format!(
             "created {} files in {}; edit {}, then run `clawhost plugin build {}`",
             scaffold.files.len(),
             scaffold.dir.display(),
             scaffold.dir.join(&scaffold.source).display(),
             scaffold.dir.display()
-        ))?;
-    }
-    Ok(ExitCode::SUCCESS)
+        )
+    })
 }
 
 /// Arguments of `clawhost plugin build`.
@@ -92,20 +88,17 @@ pub(crate) fn build(args: &BuildArgs) -> Result<ExitCode> {
         }
         output => output?,
     };
-    if args.json {
-        print_json(&output)?;
-    } else {
+    print_result(args.json, &output, || {
         let unchanged = match output.unchanged {
             true => ", unchanged (from the cache)",
             false => "",
         };
-        print(&format!(
+        format!(
             "{}  {} bytes{unchanged}",
             output.component.display(),
             output.bytes
-        ))?;
-    }
-    Ok(ExitCode::SUCCESS)
+        )
+    })
 }
 
 /// Arguments of `clawhost plugin test`.
@@ -135,6 +128,9 @@ pub(crate) struct TestArgs {
     /// Configuration file for limits and plugin host options
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Override a key of the configuration; can be repeated
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
     /// Data directory of the server, where `grants.toml` is kept
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -156,24 +152,22 @@ pub(crate) fn test(args: &TestArgs) -> Result<ExitCode> {
         "{} has no transcripts in its directory tests; add one with the plugin's input and the expected answer",
         dir.display()
     );
-    let config = configuration(args.config.as_deref(), args.data.as_deref())?;
+    let config = configuration(args.config.as_deref(), &args.set, args.data.as_deref())?;
     let (plugin, script) = load_scripted(&file, &config)?;
-    let limits = limits(&config, plugin.kind());
+    let limits = limits(&config, &plugin);
     let runtime = tokio::runtime::Runtime::new()?;
     let checked = runtime.block_on(check(&plugin, &transcripts, &limits, &script));
     let failed = checked
         .iter()
         .filter(|result| result.outcome.is_err())
         .count();
-    if args.json {
-        let results: Vec<Value> = checked
-            .iter()
-            .map(|result| json!({"name": result.name, "ok": result.outcome.is_ok(), "error": result.outcome.as_ref().err(), "gradient": result.gradient}))
-            .collect();
-        print_json(
-            &json!({"passed": checked.len() - failed, "failed": failed, "transcripts": results}),
-        )?;
-    } else {
+    let passed = checked.len() - failed;
+    let results: Vec<Value> = checked
+        .iter()
+        .map(|result| json!({"name": result.name, "ok": result.outcome.is_ok(), "error": result.outcome.as_ref().err(), "gradient": result.gradient}))
+        .collect();
+    let value = json!({"passed": passed, "failed": failed, "transcripts": results});
+    let done = print_result(args.json, &value, || {
         let mut text = String::new();
         for result in &checked {
             let name = &result.name;
@@ -185,17 +179,9 @@ pub(crate) fn test(args: &TestArgs) -> Result<ExitCode> {
                 text.push_str(&format!("        {found}\n"));
             }
         }
-        text.push_str(&format!(
-            "\n{} passed, {failed} failed\n",
-            checked.len() - failed
-        ));
-        print(&text)?;
-    }
-    Ok(if failed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+        text + &format!("\n{passed} passed, {failed} failed\n")
+    })?;
+    Ok(if failed == 0 { done } else { ExitCode::FAILURE })
 }
 
 /// The plugin directory: the argument, the current directory, or the only plugin directory in it.
@@ -207,11 +193,14 @@ pub(super) fn plugin_dir(dir: Option<&Path>) -> Result<PathBuf> {
     if current.join(MANIFEST).exists() {
         return Ok(current);
     }
-    let mut candidates: Vec<PathBuf> = std::fs::read_dir(&current)
-        .context("cannot read the current directory")?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.join(MANIFEST).exists())
-        .collect();
+    let unreadable = "cannot read the current directory";
+    let mut candidates = Vec::new();
+    for entry in std::fs::read_dir(&current).context(unreadable)? {
+        let path = entry.context(unreadable)?.path();
+        if path.join(MANIFEST).exists() {
+            candidates.push(path);
+        }
+    }
     match (candidates.pop(), candidates.is_empty()) {
         (Some(dir), true) => Ok(dir),
         (Some(_), false) => {

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::compiling;
 use crate::granting;
 use crate::output::{print, print_json};
-use crate::serve::{plugin_name, read_plugin};
+use crate::plugin_file::{plugin_name, read_plugin};
 
 /// Arguments of `clawhost plugin bench`.
 #[derive(Debug, Args)]

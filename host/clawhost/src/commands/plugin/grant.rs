@@ -10,8 +10,8 @@ use clawhost_plugins::{GrantEditor, GrantEntry, GrantFile, Grants, HostOptions, 
 use serde_json::json;
 
 use crate::compiling;
-use crate::output::{print, print_json};
-use crate::serve::{plugin_name, read_plugin};
+use crate::output::{join_or, print_result};
+use crate::plugin_file::{plugin_name, read_plugin};
 
 /// Arguments of `clawhost plugin grant`.
 #[derive(Debug, Args)]
@@ -37,15 +37,29 @@ pub(crate) struct GrantArgs {
     /// Revoke all grants of this build
     #[arg(long, conflicts_with = "wanted")]
     revoke: bool,
+    #[command(flatten)]
+    grants: GrantsFlags,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where the grants are.
+#[derive(Debug, Args)]
+pub(super) struct GrantsFlags {
     /// Data directory of the server, where `grants.toml` is kept
     #[arg(long, value_name = "DIR", default_value = "clawhost-data")]
     data: PathBuf,
     /// Grants file, if it is not in the data directory
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
+}
+
+impl GrantsFlags {
+    pub(super) fn file(&self) -> PathBuf {
+        let file = self.grants.clone();
+        file.unwrap_or_else(|| self.data.join("grants.toml"))
+    }
 }
 
 /// Runs the command.
@@ -56,10 +70,7 @@ pub(crate) fn grant(args: &GrantArgs) -> Result<ExitCode> {
         .with_context(|| format!("cannot load {}", args.file.display()))?;
     let manifest = Manifest::find_for(&args.file)?;
     let name = plugin_name(&args.file);
-    let path = match &args.grants {
-        Some(path) => path.clone(),
-        None => args.data.join("grants.toml"),
-    };
+    let path = args.grants.file();
     let read_only = !args.revoke && !args.as_before && args.wanted.is_empty();
     let book = if read_only {
         GrantFile::open(&path)?
@@ -72,28 +83,19 @@ pub(crate) fn grant(args: &GrantArgs) -> Result<ExitCode> {
     let unrequested_grants = manifest.unrequested_grants(&has);
     let none = Grants::default();
     let earlier = before.as_ref().map_or(&none, |(_, grants)| grants);
-    if args.json {
-        print_json(&json!({
-            "plugin": name,
-            "sha256": component.digest,
-            "grants": has.difference(&none),
-            "wants": manifest.wants(),
-            "lacks": lacks,
-            "unwanted": unrequested_grants,
-            "more_than_before": has.difference(earlier),
-            "less_than_before": earlier.difference(&has),
-            "before": before.as_ref().map(|(digest, _)| digest),
-            "file": path,
-        }))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let list_or_nothing = |items: &[String]| {
-        if items.is_empty() {
-            "nothing".to_owned()
-        } else {
-            items.join("  ")
-        }
-    };
+    let value = json!({
+        "plugin": name,
+        "sha256": component.digest,
+        "grants": has.difference(&none),
+        "wants": manifest.wants(),
+        "lacks": lacks,
+        "unwanted": unrequested_grants,
+        "more_than_before": has.difference(earlier),
+        "less_than_before": earlier.difference(&has),
+        "before": before.as_ref().map(|(digest, _)| digest),
+        "file": path,
+    });
+    let list_or_nothing = |items: &[String]| join_or(items, "  ", "nothing");
     let mut text = format!(
         "plugin    {name}\nsha256    {}\ngranted   {}\nlacks     {}\n",
         component.digest,
@@ -118,8 +120,7 @@ pub(crate) fn grant(args: &GrantArgs) -> Result<ExitCode> {
         }
     }
     text.push_str(&format!("\nin {}\n", path.display()));
-    print(&text)?;
-    Ok(ExitCode::SUCCESS)
+    print_result(args.json, &value, || text)
 }
 
 /// Applies the arguments to the grants file, under the editor's lock.

@@ -8,8 +8,8 @@ use clap::Args;
 use clawhost_plugins::HostOptions;
 
 use crate::compiling;
-use crate::output::{print, print_json};
-use crate::serve::read_plugin;
+use crate::output::{join_or, print_result};
+use crate::plugin_file::read_plugin;
 
 /// Arguments of `clawhost plugin inspect`.
 #[derive(Debug, Args)]
@@ -29,30 +29,21 @@ pub(crate) fn inspect(args: &InspectArgs) -> Result<ExitCode> {
     let component = compiling::host(HostOptions::default())?
         .inspect(&bytes)
         .with_context(|| format!("cannot load {}", args.file.display()))?;
-    if args.json {
-        print_json(&component)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let list = |items: &[String]| {
-        if items.is_empty() {
-            "none".to_owned()
-        } else {
-            items.join(", ")
-        }
-    };
-    print(&format!(
-        "kind      {}\ncontract  clawhost:plugin@{}\nimports   {}\nexports   {}\nwasi      {}\nsize      {} bytes\nsha256    {}",
-        component.kind,
-        component.contract,
-        list(&component.imports),
-        list(&component.exports),
-        if component.wasi {
-            "linked, without access to the system"
-        } else {
-            "none"
-        },
-        component.bytes,
-        component.digest,
-    ))?;
-    Ok(ExitCode::SUCCESS)
+    let list = |items: &[String]| join_or(items, ", ", "none");
+    print_result(args.json, &component, || {
+        format!(
+            "kind      {}\ncontract  clawhost:plugin@{}\nimports   {}\nexports   {}\nwasi      {}\nsize      {} bytes\nsha256    {}",
+            component.kind,
+            component.contract,
+            list(&component.imports),
+            list(&component.exports),
+            if component.wasi {
+                "linked, without access to the system"
+            } else {
+                "none"
+            },
+            component.bytes,
+            component.digest,
+        )
+    })
 }

@@ -1,6 +1,5 @@
 //! `clawhost plugin list`: embedded plugins and grants.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -8,18 +7,15 @@ use clap::Args;
 use clawhost_plugins::{EMBEDDED_COMPONENTS, GrantFile, Grants, digest};
 use serde_json::{Value, json};
 
+use super::grant::GrantsFlags;
 use crate::output::{print, print_json};
 
 /// Arguments of `clawhost plugin list`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  clawhost plugin list --json")]
 pub(crate) struct ListArgs {
-    /// Data directory of the server, where `grants.toml` is kept
-    #[arg(long, value_name = "DIR", default_value = "clawhost-data")]
-    data: PathBuf,
-    /// Grants file, if it is not in the data directory
-    #[arg(long, value_name = "FILE")]
-    grants: Option<PathBuf>,
+    #[command(flatten)]
+    grants: GrantsFlags,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -27,10 +23,7 @@ pub(crate) struct ListArgs {
 
 /// Runs the command.
 pub(crate) fn list(args: &ListArgs) -> Result<ExitCode> {
-    let path = match &args.grants {
-        Some(path) => path.clone(),
-        None => args.data.join("grants.toml"),
-    };
+    let path = args.grants.file();
     let book = GrantFile::open(&path)?;
     let granted = |grants: &Grants| grants.difference(&Grants::default());
     if args.json {

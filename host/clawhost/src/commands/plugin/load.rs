@@ -7,33 +7,34 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use clawhost_authoring::{Recorder, Script};
 use clawhost_plugins::{
-    Capability, GrantFile, Grants, HostOptions, Kind, Limits, Manifest, ModelClient, Network,
-    Plugin, StateStore,
+    Capability, GrantFile, Grants, HostOptions, Limits, Manifest, ModelClient, Network, Plugin,
+    StateStore, embedded_component,
 };
 
-use crate::capabilities::{Internet, Models, PluginState, StateConfig};
+use crate::capabilities::{Internet, Models, PluginState};
 use crate::compiling;
-use crate::config::Config;
+use crate::config::{Config, StateConfig};
 use crate::granting;
-use crate::serve::{load_engine, plugin_name, read_plugin};
+use crate::plugin_file::{plugin_name, read_plugin};
+use crate::serve::load_engine;
 
 /// Loads the configuration of a command that runs a component without a server.
-pub(super) fn configuration(file: Option<&Path>, data: Option<&Path>) -> Result<Config> {
-    let mut config = Config::load(file, None)?;
+pub(in crate::commands) fn configuration(
+    file: Option<&Path>,
+    sets: &[String],
+    data: Option<&Path>,
+) -> Result<Config> {
+    let mut config = Config::load(file, sets, None)?;
     if let Some(data) = data {
-        config.server.data = data.to_owned();
+        config.server.data_dir = data.to_owned();
     }
     Ok(config)
 }
 
-/// Returns the limits of a call of this kind on a server with this configuration.
-pub(super) fn limits(config: &Config, kind: Kind) -> Limits {
-    match kind {
-        Kind::Loss | Kind::Advantage => config.training.limits.0.clone(),
-        Kind::Judge | Kind::GroupJudge | Kind::Hint | Kind::Environment => {
-            config.judging.limits.clone()
-        }
-    }
+/// Returns the limits of a call of this plugin on a server with this configuration.
+pub(in crate::commands) fn limits(config: &Config, plugin: &Plugin) -> Limits {
+    let defaults = plugin.kind().default_limits();
+    config.plugins.limits(plugin.name(), &defaults)
 }
 
 /// A component file and its imported capabilities.
@@ -46,8 +47,16 @@ struct Component<'a> {
 
 impl<'a> Component<'a> {
     fn read(file: &'a Path, config: &Config) -> Result<Component<'a>> {
-        let bytes = read_plugin(file)?;
-        let inspection = compiling::host(config.plugin_host.clone())?
+        // A name without a file is that of an embedded component.
+        let embedded = file
+            .to_str()
+            .filter(|_| !file.exists())
+            .and_then(embedded_component);
+        let bytes = match embedded {
+            Some(bytes) => bytes.to_vec(),
+            None => read_plugin(file)?,
+        };
+        let inspection = compiling::host(config.plugins.host.into())?
             .inspect(&bytes)
             .with_context(|| format!("{} cannot be used", file.display()))?;
         Ok(Component {
@@ -64,7 +73,7 @@ impl<'a> Component<'a> {
         options: HostOptions,
         grants: impl FnOnce(&Manifest) -> Grants,
     ) -> Result<Plugin> {
-        let own = config.plugins.get(&self.name).cloned().unwrap_or_default();
+        let own = config.plugins.plugin(&self.name);
         let host = compiling::host(options)?;
         granting::load_with_manifest(Some(self.file), config, |manifest| {
             let grants = grants(manifest);
@@ -76,7 +85,7 @@ impl<'a> Component<'a> {
 
 /// Loads a component with the capabilities of a server that this build is granted. The model is loaded only for a component
 /// that imports it. With `record`, a recorder stores the exchanges.
-pub(super) fn load_live(
+pub(in crate::commands) fn load_live(
     file: &Path,
     config: &Config,
     record: bool,
@@ -84,7 +93,7 @@ pub(super) fn load_live(
     let component = Component::read(file, config)?;
     let mut model: Option<Arc<dyn ModelClient>> = None;
     if component.capabilities.contains(&Capability::Model) {
-        let (engine, _) = load_engine(config)?;
+        let engine = load_engine(config)?.engine;
         model = Some(Arc::new(Models::new(engine, &config.models)?));
     }
     let mut network: Arc<dyn Network> = Arc::new(Internet);
@@ -98,8 +107,8 @@ pub(super) fn load_live(
     let options = HostOptions {
         model,
         network: Some(network),
-        state: Some(in_memory(config.plugin_state)?),
-        ..config.plugin_host.clone()
+        state: Some(in_memory(config.plugins.state)?),
+        ..HostOptions::from(config.plugins.host)
     };
     let digest = clawhost_plugins::digest(&component.bytes);
     let grants = GrantFile::open(&config.grants_file())?.grants(&digest);
@@ -109,16 +118,19 @@ pub(super) fn load_live(
 
 /// Loads a component with a script in place of models, network and state. No grants are needed, because nothing real is
 /// accessed; limits of the manifest still apply.
-pub(super) fn load_scripted(file: &Path, config: &Config) -> Result<(Plugin, Arc<Script>)> {
+pub(in crate::commands) fn load_scripted(
+    file: &Path,
+    config: &Config,
+) -> Result<(Plugin, Arc<Script>)> {
     let component = Component::read(file, config)?;
-    let quota = config.plugin_state;
+    let quota = config.plugins.state;
     let script = Script::new(move || in_memory(quota).map_err(|error| format!("{error:#}")));
     let script = Arc::new(script.map_err(|error| anyhow!(error))?);
     let options = HostOptions {
         model: Some(Arc::clone(&script) as _),
         network: Some(Arc::clone(&script) as _),
         state: Some(Arc::clone(&script) as _),
-        ..config.plugin_host.clone()
+        ..HostOptions::from(config.plugins.host)
     };
     let capabilities = component.capabilities.clone();
     let plugin = component.load(config, options, |manifest| {
@@ -132,23 +144,4 @@ pub(super) fn load_scripted(file: &Path, config: &Config) -> Result<(Plugin, Arc
 
 fn in_memory(quota: StateConfig) -> Result<Arc<dyn StateStore>> {
     Ok(Arc::new(PluginState::in_memory(quota)?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn losses_and_advantages_run_with_the_limits_of_training() {
-        let mut config = Config::default();
-        config.training.limits.0.fuel = 7;
-        config.judging.limits.fuel = 5;
-        for kind in Kind::ALL {
-            let expected = match kind {
-                Kind::Loss | Kind::Advantage => 7,
-                _ => 5,
-            };
-            assert_eq!(limits(&config, kind).fuel, expected, "{kind}");
-        }
-    }
 }

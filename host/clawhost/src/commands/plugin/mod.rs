@@ -5,7 +5,7 @@ mod bench;
 mod grant;
 mod inspect;
 mod list;
-mod load;
+pub(super) mod load;
 mod run;
 mod top;
 

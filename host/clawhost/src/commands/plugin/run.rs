@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use clawhost_authoring::{Exchange, exchanges, goldens};
+use clawhost_authoring::{Exchange, GoldenTurn, exchanges, goldens};
 use clawhost_plugins::{
     CallContext, CallResult, Fault, Kind, Plugin, Receipt, StateScope, Trajectory, printable,
 };
@@ -24,7 +24,7 @@ const RUN: &str = "run";
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  clawhost plugin run judge.wasm --turn turn.json\n  \
-    clawhost plugin run judge.wasm --turn turn.json --set votes=5 --json\n  clawhost plugin run\n\n\
+    clawhost plugin run judge.wasm --turn turn.json --setting votes=5 --json\n  clawhost plugin run\n\n\
     A turn is {\"prompt\": [messages], \"reply\": message, \"next_state\": [messages]} with messages as OpenAI's API has them; a\n\
     list of turns is a conversation, of which the last is judged, and for a group judge the samples of one prompt. Without FILE\n\
     the plugin of this folder is run, without --turn on its first transcript, with its\n\
@@ -46,12 +46,15 @@ pub(crate) struct RunArgs {
     /// Write the calls of models and HTTP, with their answers
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// A setting of the plugin; the value is JSON, or text where it is none
-    #[arg(long = "set", value_name = "KEY=VALUE")]
+    /// A setting of the plugin; the value is JSON, or text where it is none; can be repeated
+    #[arg(long = "setting", value_name = "KEY=VALUE")]
     settings: Vec<String>,
     /// Configuration file, for models, limits and how the plugin is run
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Override a key of the configuration; can be repeated
+    #[arg(long, value_name = "SECTION.KEY=VALUE", value_parser = config_override)]
+    set: Vec<String>,
     /// Data directory of the server, where `grants.toml` is kept
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -60,9 +63,21 @@ pub(crate) struct RunArgs {
     json: bool,
 }
 
+/// Before `--setting` existed, `--set` took a setting of the plugin, which has no section.
+fn config_override(set: &str) -> Result<String, String> {
+    let (key, _) = set.split_once('=').unwrap_or((set, ""));
+    if key.contains('.') {
+        Ok(set.to_owned())
+    } else {
+        Err(format!(
+            "a key of the configuration has a section; pass a setting of the plugin with --setting {set}"
+        ))
+    }
+}
+
 /// Runs the command.
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
-    let config = configuration(args.config.as_deref(), args.data.as_deref())?;
+    let config = configuration(args.config.as_deref(), &args.set, args.data.as_deref())?;
     let (file, dir) = match &args.file {
         Some(file) => (file.clone(), None),
         None => {
@@ -88,13 +103,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     };
     let mut call = CallContext {
         run_id: RUN.to_owned(),
-        limits: limits(&config, plugin.kind()),
+        limits: limits(&config, &plugin),
         ..CallContext::default()
     };
     for setting in &args.settings {
-        let (key, value) = setting
-            .split_once('=')
-            .with_context(|| format!("--set {setting} has no value; write --set KEY=VALUE"))?;
+        let (key, value) = setting.split_once('=').with_context(|| {
+            format!("--setting {setting} has no value; write --setting KEY=VALUE")
+        })?;
         let value = match serde_json::from_str::<Value>(value) {
             Ok(_) => value.to_owned(),
             Err(_) => Value::from(value).to_string(),
@@ -113,7 +128,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
                 .await
                 .map_err(anyhow::Error::msg)?;
         }
-        let (answer, receipt) = ask(&plugin, call, &input.turns).await?;
+        let (answer, receipt) = call_plugin(&plugin, call, &input.turns).await?;
         let mismatch = script.as_ref().and_then(|(script, _)| script.end().err());
         anyhow::Ok((answer, receipt, mismatch))
     })?;
@@ -176,7 +191,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
 
 /// The input of the call, and the exchanges and state of its transcript.
 struct Input {
-    turns: Vec<Value>,
+    turns: Vec<GoldenTurn>,
     exchanges: Vec<Exchange>,
     state: BTreeMap<String, String>,
 }
@@ -196,11 +211,21 @@ fn read_input(turn: Option<&Path>, dir: Option<&Path>) -> Result<Input> {
                 .with_context(|| format!("--turn {} cannot be read", path.display()))?;
             let value = serde_json::from_str(&text)
                 .with_context(|| format!("--turn {} is not JSON", path.display()))?;
+            let turns = match value {
+                Value::Array(turns) => turns,
+                one => vec![one],
+            };
+            let turns = turns.into_iter().map(|turn| {
+                ensure!(
+                    turn.get("reply").is_some_and(Value::is_object),
+                    "a turn needs a \"reply\": {{\"prompt\": […], \"reply\": {{…}}, \"next_state\": […]}}"
+                );
+                Ok(serde_json::from_value(turn)?)
+            });
             Input {
-                turns: match value {
-                    Value::Array(turns) => turns,
-                    one => vec![one],
-                },
+                turns: turns
+                    .collect::<Result<_>>()
+                    .with_context(|| format!("--turn {}", path.display()))?,
                 exchanges: Vec::new(),
                 state: BTreeMap::new(),
             }
@@ -214,12 +239,8 @@ fn read_input(turn: Option<&Path>, dir: Option<&Path>) -> Result<Input> {
                 )
             })?;
             let turns = first.turn.iter().chain(&first.turns).chain(&first.group);
-            let turns = turns.map(|turn| {
-                json!({"prompt": turn.prompt, "reply": turn.reply,
-                    "next_state": turn.next_state, "truncated": turn.truncated})
-            });
             Input {
-                turns: turns.collect(),
+                turns: turns.cloned().collect(),
                 exchanges: first.exchanges,
                 state: first.state,
             }
@@ -230,10 +251,14 @@ fn read_input(turn: Option<&Path>, dir: Option<&Path>) -> Result<Input> {
     Ok(input)
 }
 
-type Asked = (Result<Value, Fault>, Receipt);
+type CallOutcome = (Result<Value, Fault>, Receipt);
 
-async fn ask(plugin: &Plugin, call: CallContext, turns: &[Value]) -> Result<Asked> {
-    fn end<T: Serialize>(called: CallResult<T>) -> Result<Asked> {
+async fn call_plugin(
+    plugin: &Plugin,
+    call: CallContext,
+    turns: &[GoldenTurn],
+) -> Result<CallOutcome> {
+    fn end<T: Serialize>(called: CallResult<T>) -> Result<CallOutcome> {
         let outcome = match called.outcome {
             Ok(answer) => Ok(serde_json::to_value(answer)?),
             Err(fault) => Err(fault),
@@ -244,7 +269,7 @@ async fn ask(plugin: &Plugin, call: CallContext, turns: &[Value]) -> Result<Aske
         Kind::Judge | Kind::Hint => {
             let mut all = Trajectory::new("run", "run");
             for turn in turns {
-                push(&mut all, turn)?;
+                turn.push_to(&mut all);
             }
             let last = all.turns.last().map_or(0, |turn| turn.index);
             if plugin.kind() == Kind::Judge {
@@ -257,7 +282,7 @@ async fn ask(plugin: &Plugin, call: CallContext, turns: &[Value]) -> Result<Aske
             let mut group = Vec::new();
             for turn in turns {
                 let mut one = Trajectory::new("run", "run");
-                push(&mut one, turn)?;
+                turn.push_to(&mut one);
                 group.push(one);
             }
             end(plugin.score_group(call, &group).await)
@@ -268,18 +293,14 @@ async fn ask(plugin: &Plugin, call: CallContext, turns: &[Value]) -> Result<Aske
     }
 }
 
-fn push(trajectory: &mut Trajectory, turn: &Value) -> Result<()> {
-    let field = |key: &str| turn.get(key).unwrap_or(&Value::Null);
-    ensure!(
-        field("reply").is_object(),
-        "a turn needs a \"reply\": {{\"prompt\": […], \"reply\": {{…}}, \"next_state\": […]}}"
-    );
-    let truncated = field("truncated").as_bool().unwrap_or(false);
-    trajectory.push_openai(
-        field("prompt"),
-        field("reply"),
-        field("next_state"),
-        truncated,
-    )?;
-    Ok(())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_of_the_plugin_is_not_an_override_of_the_configuration() {
+        assert!(config_override("plugins.host.num_threads=2").is_ok());
+        let error = config_override("votes=5").unwrap_err();
+        assert!(error.contains("--setting votes=5"), "{error}");
+    }
 }

@@ -16,8 +16,7 @@ use clawhost_journal::{Journal, now_ms};
 use clawhost_plugins::CallStats;
 use serde_json::{Value, json};
 
-use crate::output::{print, print_json};
-use crate::usage::one_line;
+use crate::output::{one_line, print, print_json};
 
 /// Receipts per page.
 const PAGE: u32 = 1000;
@@ -68,13 +67,13 @@ pub(crate) fn top(args: &TopArgs) -> Result<ExitCode> {
     let mut totals = ReceiptTotals::default();
     loop {
         totals.read_new(&journal)?;
-        let report = totals.to_json();
+        let now = now_ms();
         if args.json {
-            print_json(&report)?;
+            print_json(&totals.to_json(now))?;
         } else {
             let over = args.every.is_some() && std::io::stdout().is_terminal();
             let clear = if over { "\x1b[H\x1b[2J" } else { "" };
-            print(&format!("{clear}{}", text(&report)))?;
+            print(&format!("{clear}{}", totals.text(now)))?;
         }
         let Some(seconds) = args.every else {
             return Ok(ExitCode::SUCCESS);
@@ -122,111 +121,77 @@ impl ReceiptTotals {
         }
     }
 
-    /// The documented JSON output: `schemas/plugin-top.json`.
-    fn to_json(&self) -> Value {
-        let mut builds: Vec<_> = self
-            .builds
-            .iter()
-            .filter(|(_, build)| build.account.calls() > 0)
+    /// The builds that were called with their names and digests, most CPU time first.
+    fn by_cost(&self) -> Vec<(&str, &str, &BuildTotals)> {
+        let builds = self.builds.iter().filter(|(_, b)| b.account.calls() > 0);
+        let mut builds: Vec<_> = builds
+            .map(|((plugin, digest), build)| (plugin.as_str(), digest.as_str(), build))
             .collect();
-        builds.sort_by_key(|(_, build)| std::cmp::Reverse(build.account.cpu_us));
-        let plugins: Vec<Value> = builds
-            .into_iter()
-            .map(|((plugin, digest), build)| {
-                let account = &build.account;
-                json!({
-                    "plugin": plugin,
-                    "digest": digest,
-                    "world": build.world,
-                    "calls": account.calls(),
-                    "ok": account.ok,
-                    "refused": account.refused,
-                    "faults": account.faults,
-                    "deadline_exceeded": account.deadline_exceeded,
-                    "wall_p50_us": account.wall.quantile_us(0.5),
-                    "wall_p99_us": account.wall.quantile_us(0.99),
-                    "wall_total_us": account.wall.total_us(),
-                    "queued_p50_us": account.queued.quantile_us(0.5),
-                    "queued_p99_us": account.queued.quantile_us(0.99),
-                    "cpu_us": account.cpu_us,
-                    "ticks": account.ticks,
-                    "fuel": account.fuel,
-                    "peak_memory_bytes": account.peak_memory_bytes,
-                    "host_calls": account.host_calls,
-                    "model_calls": account.model_calls,
-                    "model_tokens": account.model_tokens,
-                    "http_calls": account.http_calls,
-                    "log_lines_dropped": account.log_lines_dropped,
-                    "last_ms": build.last_ms,
-                })
-            })
-            .collect();
-        json!({"at_ms": now_ms(), "receipts": self.receipts, "plugins": plugins})
+        builds.sort_by_key(|(_, _, build)| std::cmp::Reverse(build.account.cpu_us));
+        builds
     }
-}
 
-/// The output as text: a line of figures for each build, and one with its outcomes.
-fn text(report: &Value) -> String {
-    let plugins = report.get("plugins").and_then(Value::as_array);
-    let plugins = plugins.map(Vec::as_slice).unwrap_or_default();
-    if plugins.is_empty() {
-        return "no plugin has been called yet\n".to_owned();
+    /// The documented JSON output: `schemas/plugin-top.json`.
+    fn to_json(&self, now_ms: i64) -> Value {
+        let plugins = self.by_cost().into_iter().map(|(plugin, digest, build)| {
+            let mut line = json!({"plugin": plugin, "digest": digest, "world": build.world});
+            let (line_fields, stats) = (line.as_object_mut(), build.account.to_json());
+            line_fields.expect("a line is an object").extend(stats);
+            line["last_ms"] = build.last_ms.into();
+            line
+        });
+        let plugins: Vec<Value> = plugins.collect();
+        json!({"at_ms": now_ms, "receipts": self.receipts, "plugins": plugins})
     }
-    let number = |value: &Value, key: &str| value.get(key).and_then(Value::as_u64).unwrap_or(0);
-    let word = |value: &Value, key: &str| {
-        let text = value.get(key).and_then(Value::as_str);
-        one_line(text.unwrap_or_default())
-    };
-    let total: u64 = plugins.iter().map(|one| number(one, "cpu_us")).sum();
-    let now = report.get("at_ms").and_then(Value::as_i64).unwrap_or(0);
-    let mut text = format!(
-        "{:<NAME$} {:<12} {:>9} {:>9} {:>9} {:>9} {:>9}  CPU\n",
-        "plugin", "digest", "calls", "p50", "p99", "wait p99", "memory"
-    );
-    for one in plugins {
-        let name: String = word(one, "plugin").chars().take(NAME).collect();
-        let digest: String = word(one, "digest").chars().take(12).collect();
-        let cpu = number(one, "cpu_us");
-        let _ = writeln!(
-            text,
-            "{name:<NAME$} {digest:<12} {:>9} {:>9} {:>9} {:>9} {:>9}  {:<BAR$} {}",
-            number(one, "calls"),
-            time(number(one, "wall_p50_us")),
-            time(number(one, "wall_p99_us")),
-            time(number(one, "queued_p99_us")),
-            format!("{} KiB", number(one, "peak_memory_bytes") >> 10),
-            bar(cpu, total),
-            time(cpu),
+
+    /// The output as text: a line of figures for each build, and one with its outcomes.
+    fn text(&self, now_ms: i64) -> String {
+        let builds = self.by_cost();
+        if builds.is_empty() {
+            return "no plugin has been called yet\n".to_owned();
+        }
+        let total: u64 = builds.iter().map(|(_, _, b)| b.account.cpu_us).sum();
+        let mut text = format!(
+            "{:<NAME$} {:<12} {:>9} {:>9} {:>9} {:>9} {:>9}  CPU\n",
+            "plugin", "digest", "calls", "p50", "p99", "wait p99", "memory"
         );
-        let mut more = vec![format!("{} ok", number(one, "ok"))];
-        for (key, label) in [("refused", "refused"), ("faults", "fault")] {
-            for (kind, count) in one
-                .get(key)
-                .and_then(Value::as_object)
-                .into_iter()
-                .flatten()
-            {
-                more.push(format!("{count} {label} {}", one_line(kind)));
+        for (plugin, digest, build) in builds {
+            let account = &build.account;
+            let name: String = one_line(plugin).chars().take(NAME).collect();
+            let digest: String = one_line(digest).chars().take(12).collect();
+            let _ = writeln!(
+                text,
+                "{name:<NAME$} {digest:<12} {:>9} {:>9} {:>9} {:>9} {:>9}  {:<BAR$} {}",
+                account.calls(),
+                time(account.wall.quantile_us(0.5)),
+                time(account.wall.quantile_us(0.99)),
+                time(account.queued.quantile_us(0.99)),
+                format!("{} KiB", account.peak_memory_bytes >> 10),
+                bar(account.cpu_us, total),
+                time(account.cpu_us),
+            );
+            let mut more = vec![format!("{} ok", account.ok)];
+            for (kinds, label) in [(&account.refused, "refused"), (&account.faults, "fault")] {
+                let kinds = kinds.iter();
+                more.extend(kinds.map(|(kind, n)| format!("{n} {label} {}", one_line(kind))));
             }
-        }
-        for (key, label) in [
-            ("deadline_exceeded", "deadline exceeded"),
-            ("host_calls", "host calls"),
-            ("model_calls", "model calls"),
-            ("model_tokens", "tokens"),
-            ("http_calls", "HTTP calls"),
-            ("log_lines_dropped", "log lines dropped"),
-        ] {
-            let count = number(one, key);
-            if count > 0 {
-                more.push(format!("{count} {label}"));
+            for (count, label) in [
+                (account.deadline_exceeded, "deadline exceeded"),
+                (account.host_calls, "host calls"),
+                (account.model_calls, "model calls"),
+                (account.model_tokens, "tokens"),
+                (account.http_calls, "HTTP calls"),
+                (account.log_lines_dropped, "log lines dropped"),
+            ] {
+                if count > 0 {
+                    more.push(format!("{count} {label}"));
+                }
             }
+            more.push(format!("last {} ago", age(now_ms - build.last_ms)));
+            let _ = writeln!(text, "  {}", more.join(" · "));
         }
-        let last = one.get("last_ms").and_then(Value::as_i64).unwrap_or(now);
-        more.push(format!("last {} ago", age(now - last)));
-        let _ = writeln!(text, "  {}", more.join(" · "));
+        text
     }
-    text
 }
 
 /// A share as a bar, at least one character if it is not zero.
@@ -272,13 +237,13 @@ mod tests {
             totals.add(&receipt("expensive", 9_000_000, fault), 7);
         }
         totals.add(&json!({"not": "a receipt"}), 9);
-        let report = totals.to_json();
+        let report = totals.to_json(10);
         assert_eq!(
             (&report["receipts"], &report["plugins"][0]["plugin"]),
             (&json!(4), &json!("expensive"))
         );
         assert_eq!(report["plugins"].as_array().unwrap().len(), 2);
-        let output = text(&report);
+        let output = totals.text(10);
         let lines: Vec<&str> = output.lines().collect();
         assert!(
             lines[1].starts_with("expensive") && lines[1].contains(&"█".repeat(19)),
@@ -292,6 +257,6 @@ mod tests {
             lines[3].starts_with("cheap") && lines[3].contains("40 µs"),
             "{output}"
         );
-        assert!(text(&ReceiptTotals::default().to_json()).contains("no plugin"));
+        assert!(ReceiptTotals::default().text(0).contains("no plugin"));
     }
 }

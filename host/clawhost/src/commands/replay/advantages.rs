@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use clawhost_journal::{Journal, SampleRecord, TurnId};
 use clawhost_training::advantage::{
-    Advantage, Baselines, ComparisonScope, Estimator, RewardedSample,
+    Advantage, Baselines, ComparisonScope, Estimator, EstimatorConfig, RewardedSample,
 };
-use clawhost_training::{Components, TrainingOptions, select_next_samples};
+use clawhost_training::{Components, TrainingOptions, select_next_samples, shaped_sample};
 use serde::Serialize;
 
 /// Journal meta key of training's running baselines.
@@ -71,7 +71,7 @@ pub(super) fn next_batch(
     judged: &BTreeMap<TurnId, ReplayedReward>,
 ) -> Result<NextBatch> {
     let queue = select_next_samples(journal, options, components.estimator().is_some())?;
-    let mut baselines = Baselines::new(options.baseline_rate, options.baseline_start);
+    let mut baselines = Baselines::new(options.baseline_rate, options.initial_baseline);
     if let Some(text) = journal.meta(BASELINES)? {
         baselines = baselines.with_json(&text)?;
     }
@@ -99,7 +99,7 @@ pub(super) fn next_batch(
     Ok(NextBatch {
         estimator: options.estimator,
         component: components.estimator(),
-        batch: options.batch,
+        batch: options.batch_size,
         samples,
     })
 }
@@ -139,7 +139,7 @@ fn keep_neutral(
     neutral: bool,
 ) -> Result<f32, String> {
     match reward {
-        Err(_) if neutral && sample.provenance.get("chosen").is_some() => Ok(0.0),
+        Err(_) if neutral && sample.provenance.chosen.is_some() => Ok(0.0),
         reward => reward.clone(),
     }
 }
@@ -172,7 +172,7 @@ impl BatchEstimation<'_> {
             .collect();
         let mut in_batch = 0;
         for unit in self.estimation_units(queue, &estimates) {
-            if in_batch >= self.options.batch {
+            if in_batch >= self.options.batch_size {
                 break;
             }
             let rewarded: Vec<(&SampleRecord, f32)> = unit
@@ -214,9 +214,9 @@ impl BatchEstimation<'_> {
         }
         let rewarded: Vec<RewardedSample<'_>> = rewarded
             .iter()
-            .map(|(sample, reward)| self.options.shaped_sample(sample, *reward))
+            .map(|(sample, reward)| shaped_sample(self.options, sample, *reward))
             .collect();
-        let estimator = self.options.estimator_config();
+        let estimator = EstimatorConfig::from(self.options);
         Ok(estimator.estimate(&rewarded, self.baselines))
     }
 
@@ -248,7 +248,7 @@ impl BatchEstimation<'_> {
             }
             let mut all: Vec<usize> = Vec::new();
             for group in groups {
-                if all.len() < self.options.batch {
+                if all.len() < self.options.batch_size {
                     all.extend(group);
                 }
             }
@@ -256,7 +256,12 @@ impl BatchEstimation<'_> {
         }
         match self.options.estimator.comparison_scope() {
             ComparisonScope::Batch => {
-                vec![queued.map(|(at, _)| at).take(self.options.batch).collect()]
+                vec![
+                    queued
+                        .map(|(at, _)| at)
+                        .take(self.options.batch_size)
+                        .collect(),
+                ]
             }
             _ => queued.map(|(at, _)| vec![at]).collect(),
         }
@@ -265,8 +270,7 @@ impl BatchEstimation<'_> {
 
 #[cfg(test)]
 mod tests {
-    use clawhost_journal::{SampleId, SampleState, SessionId};
-    use serde_json::json;
+    use clawhost_journal::{NeutralChoice, SampleId, SampleProvenance, SampleState, SessionId};
 
     use super::*;
 
@@ -279,7 +283,7 @@ mod tests {
             reward: Some(1.0),
             hints: Vec::new(),
             baseline_key: "ann".to_owned(),
-            provenance: json!({}),
+            provenance: SampleProvenance::default(),
             state: SampleState::Queued,
             reason: None,
             step: None,
@@ -313,7 +317,7 @@ mod tests {
     fn options(estimator: Estimator, batch: usize) -> TrainingOptions {
         TrainingOptions {
             estimator,
-            batch,
+            batch_size: batch,
             ..TrainingOptions::default()
         }
     }
@@ -388,7 +392,11 @@ mod tests {
     #[test]
     fn a_neutral_turn_that_stands_for_its_session_stays_queued() {
         let mut chosen = sample(1, "g");
-        chosen.provenance = json!({"chosen": {"rule": "at least one"}});
+        chosen.provenance.chosen = Some(NeutralChoice {
+            rule: "at least one".to_owned(),
+            neutral_turns: 2,
+            mean_logprob: -0.5,
+        });
         let none = Err("neutral verdict".to_owned());
         assert_eq!(keep_neutral(&chosen, &none, true), Ok(0.0));
         assert_eq!(keep_neutral(&chosen, &none, false), none);

@@ -4,10 +4,10 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
 use clawhost_journal::Journal;
+use clawhost_model::TrainedWeights;
 use clawhost_plugins::{
     Answer, Message, ModelClient, ModelError, ModelRequest, ModelResponse, ToolSpec,
 };
-use clawhost_policy::TrainedWeights;
 
 use crate::capabilities::Models;
 use crate::config::Config;
@@ -28,19 +28,26 @@ impl LazyModels {
         }
     }
 
-    fn models(&self) -> Result<&Models, ModelError> {
+    fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Models) -> Answer<Result<T, ModelError>>,
+    ) -> Answer<Result<T, ModelError>> {
         let loaded = self
             .models
             .get_or_init(|| load(&self.config).map_err(|error| format!("{error:#}")));
-        loaded
-            .as_ref()
-            .map_err(|reason| ModelError::Unavailable(reason.clone()))
+        match loaded {
+            Ok(models) => question(models),
+            Err(reason) => {
+                let error = ModelError::Unavailable(reason.clone());
+                Box::pin(std::future::ready(Err(error)))
+            }
+        }
     }
 }
 
 fn load(config: &Config) -> Result<Models> {
-    let (engine, _) = load_engine(config)?;
-    let data = &config.server.data;
+    let engine = load_engine(config)?.engine;
+    let data = &config.server.data_dir;
     if let Some(row) = Journal::open_read_only(data)?.active_adapter()? {
         let weights = TrainedWeights::load(&data.join(&row.path), engine.model())
             .with_context(|| format!("cannot load adapter version {}", row.version))?;
@@ -51,10 +58,7 @@ fn load(config: &Config) -> Result<Models> {
 
 impl ModelClient for LazyModels {
     fn complete(&self, request: ModelRequest) -> Answer<Result<ModelResponse, ModelError>> {
-        match self.models() {
-            Ok(models) => models.complete(request),
-            Err(error) => Box::pin(std::future::ready(Err(error))),
-        }
+        self.ask(|models| models.complete(request))
     }
 
     fn score(
@@ -63,10 +67,7 @@ impl ModelClient for LazyModels {
         messages: Vec<Message>,
         completion: String,
     ) -> Answer<Result<Vec<f32>, ModelError>> {
-        match self.models() {
-            Ok(models) => models.score(model, messages, completion),
-            Err(error) => Box::pin(std::future::ready(Err(error))),
-        }
+        self.ask(|models| models.score(model, messages, completion))
     }
 
     fn count(
@@ -76,9 +77,6 @@ impl ModelClient for LazyModels {
         tools: Vec<ToolSpec>,
         completion: String,
     ) -> Answer<Result<Option<u64>, ModelError>> {
-        match self.models() {
-            Ok(models) => models.count(model, messages, tools, completion),
-            Err(error) => Box::pin(std::future::ready(Err(error))),
-        }
+        self.ask(|models| models.count(model, messages, tools, completion))
     }
 }

@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use clawhost_chat::Message;
 use clawhost_journal::{
-    Journal, JournalError, JudgementRecord, NewVerdict, TurnId, TurnRecord, VerdictOutcome,
+    Journal, JournalError, JudgementRecord, TurnId, TurnRecord, VerdictOutcome, VerdictRecord,
 };
 use clawhost_judging::{CombinedVerdict, RejudgeResult};
 use serde::Serialize;
-use serde_json::Value;
 
 use super::advantages::{NextBatch, SampleEstimate};
-use crate::usage::one_line;
+use crate::output::{join_or, one_line, shorten, word};
 
 /// Maximum characters of a reply or message.
 const MAX_TEXT: usize = 80;
@@ -126,7 +126,7 @@ impl Report {
                     turn: new.turn.id.0,
                     judge: verdict.source.clone(),
                     reason: reason.clone(),
-                    said: truncate(&verdict.rationale, MAX_RATIONALE),
+                    said: shorten(&verdict.rationale, MAX_RATIONALE),
                 });
             }
         }
@@ -136,8 +136,8 @@ impl Report {
                 session: new.turn.session.0.clone(),
                 old: side(then, then_verdicts),
                 new: side(now, &new.verdicts),
-                reply: truncate(&reply(&new.turn), MAX_TEXT),
-                next: truncate(&next(&new.turn), MAX_TEXT),
+                reply: shorten(&reply(&new.turn), MAX_TEXT),
+                next: shorten(&next(&new.turn), MAX_TEXT),
             });
         }
     }
@@ -198,15 +198,7 @@ impl Report {
             *reasons.entry(&fault.reason).or_default() += 1;
         }
         let counted: Vec<String> = reasons.iter().map(|(r, n)| format!("{n} {r}")).collect();
-        let _ = writeln!(
-            text,
-            "no verdict   {}",
-            if counted.is_empty() {
-                "none".to_owned()
-            } else {
-                counted.join(", ")
-            }
-        );
+        let _ = writeln!(text, "no verdict   {}", join_or(&counted, ", ", "none"));
         for fault in &self.faults {
             let _ = writeln!(
                 text,
@@ -237,10 +229,9 @@ impl Report {
             all.filter(|change| side(change).advantage.is_some())
                 .count()
         };
-        let estimator = serde_json::to_value(self.next.estimator).unwrap_or_default();
         let estimator = match &self.next.component {
             Some(component) => one_line(component),
-            None => estimator.as_str().unwrap_or_default().to_owned(),
+            None => word(&self.next.estimator),
         };
         let _ = writeln!(
             text,
@@ -292,8 +283,8 @@ impl Agreement {
 }
 
 /// The explanation of one side: the first verdict that matches the combined one, else the first one.
-fn side(combined: CombinedVerdict, verdicts: &[NewVerdict]) -> Side {
-    let matches = |verdict: &&NewVerdict| match &verdict.outcome {
+fn side(combined: CombinedVerdict, verdicts: &[VerdictRecord]) -> Side {
+    let matches = |verdict: &&VerdictRecord| match &verdict.outcome {
         VerdictOutcome::Verdict { reward, .. } => Some(*reward) == combined.reward,
         VerdictOutcome::None { .. } => combined.reward.is_none(),
     };
@@ -303,7 +294,7 @@ fn side(combined: CombinedVerdict, verdicts: &[NewVerdict]) -> Side {
         accept: combined.accept,
         why: verdict.map_or_else(
             || "no judge".to_owned(),
-            |verdict| truncate(&verdict.rationale, MAX_RATIONALE),
+            |verdict| shorten(&verdict.rationale, MAX_RATIONALE),
         ),
     }
 }
@@ -334,46 +325,18 @@ fn reply(turn: &TurnRecord) -> String {
     let Some(done) = &turn.completion else {
         return String::new();
     };
-    match message_text(&done.reply) {
-        text if !text.trim().is_empty() => text,
-        _ => done
-            .reply
-            .get("tool_calls")
-            .map(Value::to_string)
-            .unwrap_or_default(),
+    let (text, calls) = (done.reply.text(), &done.reply.tool_calls);
+    if text.trim().is_empty() && !calls.is_empty() {
+        return serde_json::json!(calls).to_string();
     }
+    text
 }
 
 /// The text of the next state: the newest message, else the user's newest feedback.
 fn next(turn: &TurnRecord) -> String {
-    let messages = turn.next_state.as_ref().and_then(Value::as_array);
+    let last = turn.next_state.as_deref().and_then(<[Message]>::last);
     let feedback = turn.feedback.iter().rev().find_map(|f| f.text.clone());
-    messages
-        .and_then(|messages| messages.last())
-        .map(message_text)
-        .or(feedback)
-        .unwrap_or_default()
-}
-
-/// The text of a message.
-fn message_text(message: &Value) -> String {
-    match message.get("content") {
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Array(parts)) => {
-            let texts = parts.iter().filter_map(|part| part.get("text")?.as_str());
-            texts.collect::<Vec<_>>().join(" ")
-        }
-        _ => String::new(),
-    }
-}
-
-/// Truncates a text to `most` characters on one line.
-fn truncate(text: &str, most: usize) -> String {
-    let line = one_line(text);
-    match line.char_indices().nth(most) {
-        Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
-        None => line,
-    }
+    last.map(Message::text).or(feedback).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -403,12 +366,5 @@ mod tests {
             neither: 1,
         };
         assert_eq!(agreement, expected);
-    }
-
-    #[test]
-    fn texts_are_truncated_to_one_line_without_control_characters() {
-        assert_eq!(truncate("a\nb\u{1b}[2J", 80), "a b\\u{1b}[2J");
-        assert_eq!(truncate(&"ä".repeat(9), 4), "ääää…");
-        assert_eq!(truncate("abcd", 4), "abcd");
     }
 }

@@ -7,8 +7,8 @@ use crate::personalize::{Arm, CellRecord, PersonalizeOutcome};
 use crate::plot::{Band, Series, SvgOptions, escape, svg};
 use crate::statistics::{mean, moving_average};
 
+use super::super::about::{About, SMOOTHING};
 use super::super::html::{page_header, reproduce, rows};
-use super::super::{About, SMOOTHING};
 use super::published::PUBLISHED;
 use super::text::track_tables;
 
@@ -21,7 +21,7 @@ pub fn personalize_page(outcome: &PersonalizeOutcome, about: &About) -> String {
         "<p>Scripted personas hold conversations with served models that differ only in their training method. \
          The score is that of the first reply of each conversation, before any feedback; \
          it is between 0 and 1 and is computed by fixed rules that no judge shares. All arms of one seed get \
-         the same problems in the same words. For an arm that does not train, {} first replies are sampled per \
+         the same problems in the same words. Intervals are 95 % t intervals over seeds; a figure of one seed has none. For an arm that does not train, {} first replies are sampled per \
          conversation and averaged.</p>",
         outcome.options.control_draws
     );

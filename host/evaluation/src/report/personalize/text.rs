@@ -1,9 +1,12 @@
 //! The tables for the terminal.
 
 use crate::persona::Track;
-use crate::personalize::{Figures, PersonalizeOptions, PersonalizeOutcome, ProbeChange, Target};
+use crate::personalize::{
+    Arm, Figures, PersonalizeOptions, PersonalizeOutcome, ProbeChange, Target,
+};
 use crate::statistics::Estimate;
 
+use super::super::columns::align_columns;
 use super::super::text::interval;
 
 /// All tables: for each persona scores, costs, forgetting and targets.
@@ -25,7 +28,6 @@ pub fn personalize_table(outcome: &PersonalizeOutcome) -> String {
 /// The tables of one persona.
 pub(super) fn track_tables(outcome: &PersonalizeOutcome, track: Track) -> String {
     let options = &outcome.options;
-    let (mark, window) = (options.mark(track), options.mark_window(track));
     let arms = options.arms.iter();
     let figures: Vec<Figures> = arms
         .filter_map(|arm| outcome.figures(*arm, track))
@@ -40,8 +42,13 @@ pub(super) fn track_tables(outcome: &PersonalizeOutcome, track: Track) -> String
         out.push_str("no finished runs yet\n");
         return out;
     }
-    let first = options.first_window(track).len();
-    out.push_str(&scores(&figures, first, window.start + 1, mark));
+    if let Track::TakenBack(_) = track {
+        out.push_str(&format!(
+            "the wish is taken back after {} conversations; from then on, and on fresh tasks, the opposite is scored\n",
+            track.mark()
+        ));
+    }
+    out.push_str(&scores(&figures, options, track));
     out.push('\n');
     out.push_str(&costs(&figures));
     let forgotten = forgetting(&figures);
@@ -59,23 +66,68 @@ pub(super) fn track_tables(outcome: &PersonalizeOutcome, track: Track) -> String
     out
 }
 
-fn scores(figures: &[Figures], first: usize, from: usize, mark: usize) -> String {
-    let mut rows = vec![[
-        "arm".to_owned(),
-        format!("first {first}"),
-        format!("{from}–{mark}"),
-        "by seed".to_owned(),
-        "three in a row after".to_owned(),
-    ]];
-    rows.extend(figures.iter().map(|one| {
-        [
-            one.arm.name().to_owned(),
-            interval(one.first_window()),
-            interval(one.mark_window()),
-            list(&one.at_mark, |v| format!("{v:.2}")),
-            list(&one.align, |n| n.to_string()),
-        ]
-    }));
+/// The scores of all arms. Columns that no arm has a value for are left out.
+fn scores(figures: &[Figures], options: &PersonalizeOptions, track: Track) -> String {
+    let (mark, window) = (options.mark(track), options.mark_window(track));
+    let mut columns: Vec<(String, Vec<String>)> = Vec::new();
+    let mut add = |header: String, cell: &dyn Fn(&Figures) -> String| {
+        columns.push((header, figures.iter().map(cell).collect()));
+    };
+    add("arm".to_owned(), &|one| one.arm.name().to_owned());
+    add(
+        format!("first {}", options.first_window(track).len()),
+        &|one| interval(one.first_window()),
+    );
+    add(format!("{}–{mark}", window.start + 1), &|one| {
+        interval(one.mark_window())
+    });
+    if options.last_window(track) != window {
+        let last = options.last_window(track).len();
+        add(format!("last {last}"), &|one| {
+            interval(one.score_over_seeds(&one.last))
+        });
+    }
+    if figures
+        .iter()
+        .any(|one| one.fresh.iter().any(Option::is_some))
+    {
+        add(format!("{} fresh", options.fresh), &|one| {
+            interval(one.score_over_seeds(&one.fresh))
+        });
+    }
+    if figures.iter().any(|one| one.opposite().is_some()) {
+        add("asked for the contrary".to_owned(), &|one| {
+            one.opposite().map_or_else(
+                || MISSING.to_owned(),
+                |change| format!("{:.2}", change.after),
+            )
+        });
+    }
+    add("by seed".to_owned(), &|one| {
+        list(one.after(), |v| format!("{v:.2}"))
+    });
+    add("three in a row after".to_owned(), &|one| {
+        list(&one.align, |n| n.to_string())
+    });
+    if figures.iter().any(|one| !one.realign.is_empty()) {
+        add("again after".to_owned(), &|one| {
+            list(&one.realign, |n| n.to_string())
+        });
+    }
+    if figures
+        .iter()
+        .any(|one| one.prompt_tokens.iter().any(Option::is_some))
+    {
+        add("prompt tokens".to_owned(), &|one| {
+            one.over_seeds(&one.prompt_tokens)
+                .map_or_else(|| MISSING.to_owned(), |e| format!("{:.0}", e.mean))
+        });
+    }
+    let mut rows: Vec<Vec<String>> =
+        vec![columns.iter().map(|(header, _)| header.clone()).collect()];
+    for at in 0..figures.len() {
+        rows.push(columns.iter().map(|(_, cells)| cells[at].clone()).collect());
+    }
     align_columns(&rows)
 }
 
@@ -92,23 +144,30 @@ fn costs(figures: &[Figures]) -> String {
         ]
         .map(str::to_owned),
     ];
+    let nats = |e: Estimate| {
+        if e.has_interval() {
+            format!("{:.3} ({:.3} … {:.3})", e.mean, e.low, e.high)
+        } else {
+            format!("{:.3}", e.mean)
+        }
+    };
     rows.extend(figures.iter().map(|one| {
         let estimate = |values: &[Option<f64>]| one.over_seeds(values);
         let entropy = match (estimate(&one.entropy_first), estimate(&one.entropy_last)) {
-            (Some(first), Some(last)) => format!(
-                "{:.3} → {:.3} ({:.3} … {:.3})",
-                first.mean, last.mean, last.low, last.high
-            ),
+            (Some(first), Some(last)) => format!("{:.3} → {}", first.mean, nats(last)),
             _ => MISSING.to_owned(),
         };
-        let kl = estimate(&one.kl).map(|e| format!("{:.3} ({:.3} … {:.3})", e.mean, e.low, e.high));
         let length = estimate(&one.length_drift).map(|e| {
             let [mean, low, high] = [e.mean, e.low, e.high].map(|share| share * 100.0);
-            format!("{mean:+.0} % ({low:+.0} … {high:+.0})")
+            if e.has_interval() {
+                format!("{mean:+.0} % ({low:+.0} … {high:+.0})")
+            } else {
+                format!("{mean:+.0} %")
+            }
         });
         [
             one.arm.name().to_owned(),
-            kl.unwrap_or_else(|| MISSING.to_owned()),
+            estimate(&one.kl).map_or_else(|| MISSING.to_owned(), nats),
             entropy,
             length.unwrap_or_else(|| MISSING.to_owned()),
             list(
@@ -124,7 +183,10 @@ fn costs(figures: &[Figures]) -> String {
 
 /// Rows are probes, columns arms: share of replies, and its difference from the frozen model.
 fn forgetting(figures: &[Figures]) -> String {
-    let learning: Vec<&Figures> = figures.iter().filter(|f| f.arm.trains()).collect();
+    let learning: Vec<&Figures> = figures
+        .iter()
+        .filter(|f| f.arm != Arm::CONTROL && !f.changes.is_empty())
+        .collect();
     let probes = figures.iter().find(|f| !f.changes.is_empty());
     let Some(probes) = probes.filter(|_| !learning.is_empty()) else {
         return String::new();
@@ -132,13 +194,17 @@ fn forgetting(figures: &[Figures]) -> String {
     let mut header = vec!["unrelated prompts".to_owned(), "frozen".to_owned()];
     header.extend(learning.iter().map(|one| one.arm.name().to_owned()));
     let mut rows = vec![header];
-    for ProbeChange { name, .. } in &probes.changes {
+    for ProbeChange { name, counts, .. } in &probes.changes {
         let change_of = |one: &&&Figures| one.changes.iter().find(|c| c.name == *name).cloned();
         let changes: Vec<Option<ProbeChange>> =
             learning.iter().map(|one| change_of(&one)).collect();
         let base = changes.iter().flatten().find_map(|change| change.base);
         let mut row = vec![
-            name.clone(),
+            if *counts {
+                name.clone()
+            } else {
+                format!("{name} (base at chance, left out)")
+            },
             base.map_or_else(|| MISSING.to_owned(), |v| format!("{v:.2}")),
         ];
         row.extend(changes.iter().map(|change| {
@@ -181,6 +247,9 @@ fn seeds(options: &PersonalizeOptions) -> String {
 const MISSING: &str = "–";
 
 fn signed(estimate: Estimate) -> String {
+    if !estimate.has_interval() {
+        return format!("{:+.2}", estimate.mean);
+    }
     format!("{:+.2} … {:+.2}", estimate.low, estimate.high)
 }
 
@@ -190,24 +259,4 @@ fn list<T: Copy>(values: &[Option<T>], show: impl Fn(T) -> String) -> String {
         .map(|value| value.map_or_else(|| MISSING.to_owned(), &show))
         .collect();
     shown.join(" ")
-}
-
-/// Formats rows as lines with aligned columns.
-fn align_columns<R: AsRef<[String]>>(rows: &[R]) -> String {
-    let widest = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or(0);
-    let width = |at: usize| {
-        let cells = rows.iter().filter_map(|row| row.as_ref().get(at));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..widest).map(width).collect();
-    let mut out = String::new();
-    for row in rows {
-        let cells = row.as_ref().iter().zip(&widths);
-        let line: Vec<String> = cells
-            .map(|(cell, width)| format!("{cell:<width$}"))
-            .collect();
-        out.push_str(line.join("  ").trim_end());
-        out.push('\n');
-    }
-    out
 }

@@ -1,10 +1,11 @@
 //! `http`: bounded exchanges with the origins that a component was granted.
 //!
-//! Who may be asked is decided here, before anything leaves; the binary hands in a [`Network`]
-//! that resolves names and carries one exchange to the very address that was checked. Redirects
-//! are answers like any other: nobody follows them.
+//! Requests are checked against the grants here, before anything is sent. The binary passes a [`Network`] that resolves
+//! names and runs one exchange with the address that was checked. Redirects are responses like any other and are not
+//! followed.
 
 mod address;
+mod host;
 pub(crate) mod policy;
 pub(crate) mod redact;
 
@@ -12,21 +13,18 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::bindings::http;
-use crate::capability::Answer;
-use crate::capability::http::redact::Redactor;
-use crate::fault::FaultKind;
-use crate::grants::Grants;
-use crate::store::CallState;
+use serde::{Deserialize, Serialize};
 
-/// The way out. Handed in by the binary; without one, a component that imports `http` is refused
-/// at load.
+use crate::capability::Answer;
+use crate::grants::Grants;
+
+/// The network, passed by the binary. Without one, a component that imports `http` is rejected at load.
 pub trait Network: Send + Sync {
-    /// Looks a name up.
+    /// Resolves a host name.
     fn resolve(&self, name: String) -> Answer<Result<Vec<IpAddr>, String>>;
 
-    /// Carries one exchange to `request.address`, whatever the name resolves to by now. It follows
-    /// no redirect and uses no proxy.
+    /// Runs one exchange with `request.address`, whatever the name resolves to by now. It follows no redirect and uses no
+    /// proxy.
     fn exchange(&self, request: OutboundRequest) -> Answer<Result<InboundResponse, NetworkError>>;
 
     /// Returns a scripted answer to a request, for plugin tests. Nothing is sent then, so secrets and addresses are not
@@ -68,9 +66,9 @@ pub struct OutboundRequest {
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
-    /// Until the whole answer is there.
+    /// Timeout of the whole exchange.
     pub timeout: Duration,
-    /// More bytes of body than this are [`NetworkError::TooLarge`].
+    /// Maximum bytes of the body; more are [`NetworkError::TooLarge`].
     pub max_response_bytes: usize,
 }
 
@@ -87,7 +85,7 @@ impl std::fmt::Debug for OutboundRequest {
     }
 }
 
-/// What came back.
+/// The response to an exchange.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InboundResponse {
     /// Status code.
@@ -98,13 +96,14 @@ pub struct InboundResponse {
     pub body: Vec<u8>,
 }
 
-/// Why nothing came back.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+/// Why there is no response.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum NetworkError {
     /// The body is longer than allowed.
     #[error("the answer is too large")]
     TooLarge,
-    /// The time is over.
+    /// The timeout expired.
     #[error("no answer in time")]
     Timeout,
     /// The connection failed.
@@ -112,178 +111,9 @@ pub enum NetworkError {
     Transport(String),
 }
 
-/// The way out and where it may lead.
+/// The network and the grants that limit it.
 #[derive(Clone)]
 pub(crate) struct HttpGrant {
     pub(crate) network: Arc<dyn Network>,
     pub(crate) grants: Arc<Grants>,
-}
-
-impl http::Host for CallState {
-    async fn send(
-        &mut self,
-        request: http::Request,
-    ) -> wasmtime::Result<Result<http::Response, http::Error>> {
-        self.meter.host_call()?;
-        self.meter.http_calls += 1;
-        let (used, limit) = (
-            u64::from(self.meter.http_calls),
-            u64::from(self.meter.limits().http_calls),
-        );
-        if used > limit {
-            return Err(self.meter.stop(FaultKind::Budget {
-                what: "http_calls",
-                used,
-                limit,
-            }));
-        }
-        let Some(grant) = self.http.clone() else {
-            return Ok(Err(http::Error::Denied("http is not granted".to_owned())));
-        };
-        let left = Duration::from_millis(self.wall_left_ms());
-        let timeout = left.min(Duration::from_millis(u64::from(request.timeout_ms)));
-        let max = self.meter.limits().http_response_bytes;
-        let request = HttpRequest {
-            method: request.method,
-            url: request.url,
-            headers: request.headers,
-            body: request.body,
-        };
-        if let Some(answer) = grant.network.scripted_answer(&request) {
-            let checked = policy::check_request(
-                &request.method,
-                &request.url,
-                &request.headers,
-                &request.body,
-            );
-            let origins = &grant.grants.origins;
-            return Ok(match checked {
-                Err(reason) => Err(http::Error::Denied(reason)),
-                Ok((_, origin)) if !origins.is_empty() && !origins.contains(&origin) => Err(
-                    http::Error::Denied(format!("origin {origin} is not granted")),
-                ),
-                Ok(_) => check_size(answer, max)
-                    .map(response_to_guest)
-                    .map_err(error_to_guest),
-            });
-        }
-        let network = Arc::clone(&grant.network);
-        let exchanged = exchange(grant, request.clone(), timeout, max);
-        let task =
-            crate::thread_pool::spawn_abort_on_drop(tokio::time::timeout(timeout, exchanged));
-        let answer = match task.await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(SendError::Network(NetworkError::Timeout)),
-            Err(_) => Err(SendError::Network(NetworkError::Transport(
-                "the exchange failed".to_owned(),
-            ))),
-        };
-        let answer = match answer {
-            Ok(answer) => Ok(answer),
-            Err(SendError::Network(error)) => Err(error),
-            Err(SendError::Denied(reason)) => return Ok(Err(http::Error::Denied(reason))),
-        };
-        network.observe(&request, &answer);
-        Ok(answer.map(response_to_guest).map_err(error_to_guest))
-    }
-}
-
-/// Why a request has no answer.
-enum SendError {
-    /// The grants do not allow the request.
-    Denied(String),
-    /// The exchange failed.
-    Network(NetworkError),
-}
-
-async fn exchange(
-    grant: HttpGrant,
-    request: HttpRequest,
-    timeout: Duration,
-    max_response_bytes: usize,
-) -> Result<InboundResponse, SendError> {
-    let reveal = |name: &str| std::env::var(name).ok();
-    let admitted = policy::admit(
-        &grant.grants,
-        &request.method,
-        &request.url,
-        &request.headers,
-        &request.body,
-        reveal,
-    )
-    .map_err(SendError::Denied)?;
-    let redactor = Redactor::new(&admitted.secrets).map_err(SendError::Denied)?;
-    let transport = |reason| SendError::Network(NetworkError::Transport(reason));
-    let addresses = match admitted.origin.host() {
-        Ok(_) => Vec::new(),
-        Err(name) => {
-            let found = grant.network.resolve(name.to_owned()).await;
-            found.map_err(transport)?
-        }
-    };
-    let address = policy::choose(&admitted.origin, &addresses).map_err(SendError::Denied)?;
-    let answer = grant
-        .network
-        .exchange(OutboundRequest {
-            method: admitted.method,
-            url: admitted.url.into(),
-            address: SocketAddr::new(address, admitted.origin.port()),
-            headers: admitted.headers,
-            body: request.body,
-            timeout,
-            max_response_bytes,
-        })
-        .await
-        .map_err(|error| match error {
-            NetworkError::Transport(reason) => transport(redactor.text(&reason)),
-            other => SendError::Network(other),
-        })?;
-    let answer = check_size(Ok(answer), max_response_bytes).map_err(SendError::Network)?;
-    let compressed = |(name, value): &&(String, String)| {
-        name.eq_ignore_ascii_case("content-encoding") && !value.eq_ignore_ascii_case("identity")
-    };
-    if !admitted.secrets.is_empty()
-        && let Some((_, coding)) = answer.headers.iter().find(compressed)
-    {
-        return Err(transport(format!(
-            "the answer came as {}, although none was asked for: it cannot be searched for secrets",
-            redactor.text(coding)
-        )));
-    }
-    Ok(InboundResponse {
-        status: answer.status,
-        headers: answer
-            .headers
-            .iter()
-            .map(|(name, value)| (redactor.text(name), redactor.text(value)))
-            .collect(),
-        body: redactor.bytes(&answer.body),
-    })
-}
-
-/// Returns an error if the body exceeds the limit.
-fn check_size(
-    answer: Result<InboundResponse, NetworkError>,
-    max_response_bytes: usize,
-) -> Result<InboundResponse, NetworkError> {
-    answer.and_then(|answer| match answer.body.len() {
-        bytes if bytes > max_response_bytes => Err(NetworkError::TooLarge),
-        _ => Ok(answer),
-    })
-}
-
-fn response_to_guest(answer: InboundResponse) -> http::Response {
-    http::Response {
-        status: answer.status,
-        headers: answer.headers,
-        body: answer.body,
-    }
-}
-
-fn error_to_guest(error: NetworkError) -> http::Error {
-    match error {
-        NetworkError::TooLarge => http::Error::TooLarge,
-        NetworkError::Timeout => http::Error::Timeout,
-        NetworkError::Transport(reason) => http::Error::Transport(reason),
-    }
 }

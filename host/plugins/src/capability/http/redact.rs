@@ -130,7 +130,7 @@ fn base64_at(secret: &[u8], offset: usize) -> [Vec<u8>; 2] {
     let end = bytes.len() * 8 / 6;
     [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD].map(|alphabet| {
         let text = alphabet.encode(&bytes).into_bytes();
-        text.get(start..end).map(<[u8]>::to_vec).unwrap_or_default()
+        text[start..end].to_vec()
     })
 }
 

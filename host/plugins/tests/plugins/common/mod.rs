@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use clawhost_plugins::{
-    CallContext, HostOptions, JudgeResult, Limits, Message, Plugin, PluginHost, Role, Trajectory,
-    Turn,
+    CallContext, HostOptions, JudgeResult, Limits, Message, Plugin, PluginHost, PluginHostConfig,
+    Role, Trajectory, Turn,
 };
 
 /// A host with few instance slots, so that many hosts fit into one test process.
@@ -16,8 +16,11 @@ pub(super) fn host() -> PluginHost {
 
 pub(super) fn options() -> HostOptions {
     HostOptions {
-        threads: 2,
-        instances: 8,
+        config: PluginHostConfig {
+            num_threads: 2,
+            max_instances: 8,
+            ..PluginHostConfig::default()
+        },
         ..HostOptions::default()
     }
 }

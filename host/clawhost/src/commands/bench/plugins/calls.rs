@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::Result;
+use clawhost_engine::measure::Spread;
 use clawhost_plugins::measure::{self, BareEngine, CallLatencies, Sample};
 use clawhost_plugins::{Grants, HostOptions, Plugin, PluginHost, Profile};
-use clawhost_policy::measure::Spread;
 use serde::Serialize;
 
 use super::{embedded_plugin, sample};
@@ -99,10 +99,9 @@ impl ComponentBench {
 
     /// Runs one round: every runner at each concurrency.
     pub(super) async fn measure(&mut self, concurrency: &[usize]) -> Result<()> {
-        let sample = match (&self.sample, self.plugins.first()) {
-            (Some(sample), _) => sample.clone(),
-            (None, Some(plugin)) => self.sample.insert(sample(plugin).await?).clone(),
-            (None, None) => return Ok(()),
+        let sample = match &self.sample {
+            Some(sample) => sample.clone(),
+            None => self.sample.insert(sample(&self.plugins[0]).await?).clone(),
         };
         for &concurrency in concurrency {
             for plugin in self.plugins.clone() {
@@ -202,7 +201,7 @@ impl Calls {
             component: component.to_owned(),
             component_bytes: bytes,
             runner: runner.to_owned(),
-            concurrency: rounds.first().map_or(0, |first| first.concurrency),
+            concurrency: rounds[0].concurrency,
             calls: rounds.iter().map(|round| round.calls).sum(),
             failed: rounds.iter().map(|round| round.failed).sum(),
             p50_us: spread(|round| round.p50_us),
@@ -214,7 +213,7 @@ impl Calls {
                 .iter()
                 .map(|round| round.peak_bytes)
                 .max()
-                .unwrap_or(0),
+                .expect("a runner has a round"),
         }
     }
 }

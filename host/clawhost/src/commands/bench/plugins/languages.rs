@@ -61,15 +61,15 @@ pub(super) fn languages(
     let (mut figures, mut skipped) = (Vec::new(), Vec::new());
     for &language in selected {
         progress.stage(&format!("building a judge in {language}"));
-        let dir = TempDir::new(language)?;
-        scaffold(Kind::Judge, "measured", language, &dir.0)?;
-        match build(&dir.0, None) {
+        let dir = tempfile::tempdir().context("cannot create a temporary directory")?;
+        scaffold(Kind::Judge, "measured", language, dir.path())?;
+        match build(dir.path(), None) {
             Ok(output) => {
                 progress.advance(10.0);
                 progress.stage(&format!("calling the judge in {language}"));
                 let component = std::fs::read(&output.component)
                     .with_context(|| format!("cannot read {}", output.component.display()))?;
-                let cache = dir.0.join("compiled");
+                let cache = dir.path().join("compiled");
                 figures.push(runtime.block_on(measure_one(language, &component, cache))?);
                 progress.advance(5.0);
             }
@@ -134,25 +134,4 @@ fn load(options: &HostOptions, component: &[u8]) -> Result<(Plugin, f64)> {
     let grants = Grants::default();
     let plugin = host.load("measured", component, &grants, Profile::Deterministic)?;
     Ok((plugin, started.elapsed().as_secs_f64() * 1e3))
-}
-
-/// A temporary directory, removed on drop.
-struct TempDir(PathBuf);
-
-impl TempDir {
-    fn new(language: Language) -> Result<Self> {
-        let name = format!("clawhost-bench-{language}-{}", std::process::id());
-        let path: PathBuf = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path)
-            .with_context(|| format!("cannot create directory {}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            tracing::warn!(%error, dir = %self.0.display(), "cannot remove the temporary build directory");
-        }
-    }
 }

@@ -1,9 +1,9 @@
 //! Effect of endless plugin calls on the time to first token of a streaming server.
 
 use anyhow::Result;
+use clawhost_engine::measure::Spread;
 use clawhost_plugins::measure::LoopingCalls;
 use clawhost_plugins::{Grants, HostOptions, Profile};
-use clawhost_policy::measure::Spread;
 use serde::Serialize;
 
 use super::super::streaming::{Client, with_server};

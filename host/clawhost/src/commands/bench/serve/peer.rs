@@ -8,11 +8,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clawhost_policy::Engine;
+use clawhost_engine::Engine;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-
-use super::Scratch;
+use tempfile::TempDir;
 
 /// Threads of other programs spin for a while after work; this is the time for them to go to sleep.
 const IDLE_DELAY: Duration = Duration::from_millis(400);
@@ -51,16 +50,16 @@ pub(super) struct Peer {
     requests: ChildStdin,
     responses: Lines<BufReader<ChildStdout>>,
     name: String,
-    _checkpoint: Scratch,
+    _checkpoint: TempDir,
 }
 
 impl Peer {
     /// Saves the engine's checkpoint to a temporary directory and starts the peer on it.
     pub(super) fn start(command: &str, engine: &Engine, threads: usize) -> Result<Self> {
-        let checkpoint = Scratch::new()?;
-        engine.model().save(&checkpoint.0)?;
+        let checkpoint = tempfile::tempdir().context("cannot create a temporary directory")?;
+        engine.model().save(checkpoint.path())?;
         if let Some(files) = engine.files() {
-            files.save_tokenizer_and_templates(&checkpoint.0)?;
+            files.save_tokenizer_and_templates(checkpoint.path())?;
         }
         let mut words = command.split_whitespace();
         let program = words.next().context(
@@ -69,7 +68,7 @@ impl Peer {
         let mut child = Command::new(program)
             .args(words)
             .arg("--model")
-            .arg(&checkpoint.0)
+            .arg(checkpoint.path())
             .args(["--threads", &threads.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

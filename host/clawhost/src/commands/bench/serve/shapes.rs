@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::ValueEnum;
-use clawhost_policy::ModelConfig;
+use clawhost_model::ModelConfig;
 use serde_json::json;
 
 /// The shape of a known model.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use clawhost_http::SseDecoder;
 use serde_json::{Value, json};
 
 use super::gaps::Gaps;
@@ -64,10 +65,12 @@ impl SharedState {
     }
 
     pub(super) fn phase(&self) -> Phase {
-        let phase = self.phase.load(Ordering::Relaxed);
-        let all = [Phase::Without, Phase::With];
-        let found = all.into_iter().find(|one| *one as u8 == phase);
-        found.unwrap_or(Phase::Uncounted)
+        match self.phase.load(Ordering::Relaxed) {
+            0 => Phase::Uncounted,
+            1 => Phase::Without,
+            2 => Phase::With,
+            other => unreachable!("{other} is no phase"),
+        }
     }
 
     pub(super) fn enter(&self, phase: Phase) {
@@ -135,12 +138,7 @@ impl ClientStats {
     }
 
     pub(super) fn counts(&self, phase: Phase) -> &PhaseCounts {
-        let [uncounted, without, with] = &self.counts;
-        match phase {
-            Phase::Uncounted => uncounted,
-            Phase::Without => without,
-            Phase::With => with,
-        }
+        &self.counts[phase as usize]
     }
 
     pub(super) fn merge(&mut self, other: Self) {
@@ -195,8 +193,7 @@ impl StreamingClient {
                     words(&mut random, length)
                 );
                 if turn > 0 && self.state.gives_feedback() {
-                    let reaction = REACTIONS.get(random.below(2) as usize);
-                    text = format!("{} {text}", reaction.copied().unwrap_or_default());
+                    text = format!("{} {text}", REACTIONS[random.below(2) as usize]);
                 }
                 messages.push(json!({"role": "user", "content": text}));
                 match self.turn(number, &messages, &mut random, &mut stats).await {
@@ -253,17 +250,15 @@ impl StreamingClient {
             (before..=after + 1).contains(&version),
             "version {version} answered a request that was sent under version {before} and started under {after}"
         );
-        let (mut unread, mut text) = (Vec::new(), String::new());
+        let (mut events, mut text) = (SseDecoder::default(), String::new());
         let (mut last, mut finish, mut done) = (None::<Instant>, false, false);
         while let Some(bytes) = response.chunk().await.context("a stream failed")? {
-            unread.extend_from_slice(&bytes);
-            while let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = unread.drain(..=end).collect();
-                let data = line.strip_prefix(b"data: ").unwrap_or_default();
-                done |= data.starts_with(b"[DONE]");
-                let Ok(chunk) = serde_json::from_slice::<Value>(data) else {
-                    continue;
-                };
+            for data in events.push(&bytes).map_err(anyhow::Error::msg)? {
+                if data == "[DONE]" {
+                    done = true;
+                    break;
+                }
+                let chunk: Value = serde_json::from_str(&data)?;
                 let at = |path| chunk.pointer(path).and_then(Value::as_str);
                 if let Some(message) = at("/error/message") {
                     bail!("a reply failed: {message}");
@@ -273,7 +268,7 @@ impl StreamingClient {
                 {
                     text.push_str(delta);
                     let now = Instant::now();
-                    let counts = stats.counts.get_mut(self.state.phase() as usize);
+                    let counts = &mut stats.counts[self.state.phase() as usize];
                     if let Some(last) = last.replace(now) {
                         let near = self.state.is_near();
                         let gaps = if near {
@@ -282,10 +277,8 @@ impl StreamingClient {
                             &mut stats.away
                         };
                         gaps.add(now - last);
-                        if let Some(counts) = counts {
-                            counts.gaps.add(now - last);
-                            counts.tokens += 1;
-                        }
+                        counts.gaps.add(now - last);
+                        counts.tokens += 1;
                     }
                     stats.tokens += 1;
                 }
@@ -325,11 +318,6 @@ fn words(random: &mut Random, count: u32) -> String {
         "seven", "apples", "and", "a", "basket", "cost", "more", "than", "three", "pears", "why",
         "does", "the", "teacher", "count", "them",
     ];
-    let one = |_| {
-        WORDS
-            .get(random.below(16) as usize)
-            .copied()
-            .unwrap_or("and")
-    };
+    let one = |_| WORDS[random.below(16) as usize];
     (0..count).map(one).collect::<Vec<_>>().join(" ")
 }

@@ -32,9 +32,7 @@ impl Gaps {
         let bucket = (ms.max(MIN_MS) / MIN_MS).ln() / STEP.ln();
         // The cast saturates; longer gaps are counted in the last bucket.
         let bucket = (bucket as usize).min(BUCKETS - 1);
-        if let Some(count) = self.counts.get_mut(bucket) {
-            *count += 1;
-        }
+        self.counts[bucket] += 1;
         self.longest = self.longest.max(ms);
     }
 

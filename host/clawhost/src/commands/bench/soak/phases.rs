@@ -61,9 +61,7 @@ impl Phases {
 
     fn enter(&mut self, state: &SharedState, phase: Phase) {
         let seconds = self.since.elapsed().as_secs_f64();
-        if let Some(sum) = self.seconds.get_mut(state.phase() as usize) {
-            *sum += seconds;
-        }
+        self.seconds[state.phase() as usize] += seconds;
         self.since = Instant::now();
         state.enter(phase);
     }
@@ -71,7 +69,7 @@ impl Phases {
     /// Compares the streams of both phases.
     pub(super) fn compare(&self, stats: &ClientStats, training: &TrainingState) -> Comparison {
         let figures = |phase: Phase| {
-            let seconds = self.seconds.get(phase as usize).copied().unwrap_or(0.0);
+            let seconds = self.seconds[phase as usize];
             let stats = stats.counts(phase);
             PhaseFigures {
                 seconds,

@@ -1,0 +1,589 @@
+//! Streaming parser of one tool call, from the text after its start tag.
+//!
+//! It detects malformed calls as early as the text allows, so that one malformed call does not affect the next, and
+//! never earlier, so that the result does not depend on how the text is split. Whitespace between the parts of a call
+//! is ignored.
+//!
+//! A call is emitted before it is complete, see [`streaming`]. An emitted call cannot become text again: if it turns
+//! out malformed, the emitted part stands and the rest is text.
+
+mod streaming;
+
+use super::json_scanner::{JsonScanner, Scan};
+use super::reply_format::{
+    FUNCTION, FUNCTION_END, PARAMETER, PARAMETER_END, PYTHON_TAG, TOOL_CALL, TOOL_CALL_END,
+};
+use super::stop_strings::partial_match_len;
+use super::tool_schemas::ToolSchemas;
+use crate::FunctionCall;
+pub(crate) use streaming::CallDelta;
+use streaming::Emitted;
+
+/// Maximum length of a tool or parameter name in bytes.
+const MAX_NAME_BYTES: usize = 256;
+
+const REPLY_ENDED: &str = "the reply ended inside the call";
+
+/// What a call starts with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Opening {
+    /// `<tool_call>`.
+    Tag,
+    /// `<function=`. With `outer`, the `<tool_call>` before it is missing, but its end tag may follow.
+    Function { outer: bool },
+    /// `<|python_tag|>`.
+    Python,
+    /// The brace of a bare JSON object. It is a call only if it names an offered tool: a reply in JSON is not a call.
+    Brace,
+}
+
+impl Opening {
+    /// The opening of a start tag.
+    pub(crate) fn from_tag(tag: &str, outer: bool) -> Self {
+        match tag {
+            FUNCTION => Self::Function { outer },
+            PYTHON_TAG => Self::Python,
+            _ => Self::Tag,
+        }
+    }
+
+    /// The text of the opening.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Tag => TOOL_CALL,
+            Self::Function { .. } => FUNCTION,
+            // A special token is not text, and the brace is parsed with its object.
+            Self::Python | Self::Brace => "",
+        }
+    }
+}
+
+/// Result of parsing the text after the opening.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ParseResult {
+    /// Undecided: more text is needed.
+    More,
+    /// The first `used` bytes are a call.
+    Call {
+        /// The call; `None` if its deltas were emitted already.
+        call: Option<FunctionCall>,
+        /// Bytes of the call.
+        used: usize,
+    },
+    /// An emitted call is incomplete: its arguments end early or continue with invalid text.
+    Incomplete {
+        /// Bytes of the call; the rest is text.
+        used: usize,
+        /// Why it is incomplete.
+        reason: String,
+    },
+    /// Not a call: the first `used` bytes are text.
+    Text {
+        /// Bytes after which parsing can restart.
+        used: usize,
+        /// Why the call is malformed; `None` if the text is not a call at all.
+        reason: Option<String>,
+    },
+}
+
+#[derive(Debug, Clone)]
+enum Stage {
+    /// Before the body.
+    Begin,
+    /// In an object that starts at `start`: the whole call, or the arguments of the named function.
+    Object { start: usize, object: JsonScanner },
+    /// After complete arguments, where the object around them is invalid.
+    Unclosed,
+    /// After `<function=`.
+    Name,
+    /// In the function: the next parameter, the end, or an object.
+    Function,
+    /// After `<parameter=`.
+    Key,
+    /// In a value that starts at `start` and does not end before `searched`. `streaming` once the start of its text is
+    /// emitted.
+    Value {
+        key: String,
+        start: usize,
+        searched: usize,
+        streaming: bool,
+    },
+    /// After the call; `None` if its deltas were emitted already.
+    Tail(Option<FunctionCall>),
+}
+
+/// Parser state of one call.
+#[derive(Debug, Clone)]
+pub(crate) struct ToolCallParser {
+    pub(crate) opening: Opening,
+    stage: Stage,
+    position: usize,
+    name: String,
+    /// No `</function>` is missing.
+    closed: bool,
+    /// Keys and JSON values, in order.
+    values: Vec<(String, String)>,
+    /// The reply must be tool calls.
+    must_call: bool,
+    /// The tool named by the object that is being parsed.
+    tool_name: Option<String>,
+    emitted: Emitted,
+    /// Bytes of the text that the emitted deltas cover.
+    emitted_to: usize,
+    /// Deltas to emit.
+    pub(crate) deltas: Vec<CallDelta>,
+}
+
+/// Result of one stage.
+enum Step {
+    Continue,
+    Done(ParseResult),
+}
+
+impl ToolCallParser {
+    /// Creates a parser after `opening`. With `must_call` the reply must be tool calls, so even an object without a tag
+    /// is definitely one.
+    pub(crate) fn new(opening: Opening, must_call: bool) -> Self {
+        let stage = match opening {
+            Opening::Function { .. } => Stage::Name,
+            Opening::Tag | Opening::Python | Opening::Brace => Stage::Begin,
+        };
+        Self {
+            opening,
+            stage,
+            position: 0,
+            name: String::new(),
+            closed: true,
+            values: Vec::new(),
+            must_call,
+            tool_name: None,
+            emitted: Emitted::None,
+            emitted_to: 0,
+            deltas: Vec::new(),
+        }
+    }
+
+    /// Continues parsing `text`, which starts after the opening and may have grown since the last call. With `ended`,
+    /// the text is complete and the result is never [`ParseResult::More`].
+    pub(crate) fn parse(&mut self, text: &str, ended: bool, tools: &ToolSchemas) -> ParseResult {
+        loop {
+            let step = match &self.stage {
+                Stage::Begin => self.parse_body_start(text),
+                Stage::Object { .. } => self.parse_object(text, tools),
+                Stage::Name => self.parse_function_name(text, tools),
+                Stage::Unclosed => self.parse_unclosed(text, ended),
+                Stage::Function => self.parse_function(text, tools),
+                Stage::Key => self.parse_parameter_name(text),
+                Stage::Value { .. } => self.parse_value(text, tools),
+                Stage::Tail(_) => self.parse_tail(text, ended),
+            };
+            match step {
+                Step::Continue => {}
+                Step::Done(ParseResult::More) if ended => {
+                    let (used, reason) = (text.len(), REPLY_ENDED.to_owned());
+                    return match self.emitted {
+                        Emitted::None => ParseResult::Text {
+                            used,
+                            reason: Some(reason),
+                        },
+                        Emitted::Partial => ParseResult::Incomplete { used, reason },
+                        // Only the closing text of the format is missing.
+                        Emitted::All => ParseResult::Call { call: None, used },
+                    };
+                }
+                Step::Done(result) => return result,
+            }
+        }
+    }
+
+    fn parse_body_start(&mut self, text: &str) -> Step {
+        let rest = self.skip_whitespace(text);
+        if rest.starts_with('{') {
+            self.stage = Stage::Object {
+                start: self.position,
+                object: JsonScanner::new(self.position),
+            };
+            return Step::Continue;
+        }
+        if self.opening == Opening::Tag {
+            if rest.starts_with(FUNCTION) {
+                self.position += FUNCTION.len();
+                self.stage = Stage::Name;
+                return Step::Continue;
+            }
+            if FUNCTION.starts_with(rest) {
+                return Step::Done(ParseResult::More);
+            }
+        }
+        if rest.is_empty() {
+            return Step::Done(ParseResult::More);
+        }
+        match self.opening {
+            Opening::Python => malformed(self.position, "no JSON object follows the tag"),
+            _ => malformed(
+                self.position,
+                "neither a JSON object nor a function follows the tag",
+            ),
+        }
+    }
+
+    fn parse_object(&mut self, text: &str, tools: &ToolSchemas) -> Step {
+        let Stage::Object { start, object } = &mut self.stage else {
+            return Step::Done(ParseResult::More);
+        };
+        let start = *start;
+        let scan = object.scan(text);
+        let started = self.emitted != Emitted::None;
+        if self.opening == Opening::Brace && !started && !may_be_call(&text[start..]) {
+            return not_a_call(start + 1);
+        }
+        let end = match scan {
+            Scan::Complete(end) => end,
+            Scan::Invalid(at) if started => {
+                self.emit_json(text, at);
+                if self.emitted == Emitted::Partial {
+                    return self.fail(at, "its JSON is malformed");
+                }
+                self.position = at;
+                self.stage = Stage::Unclosed;
+                return Step::Continue;
+            }
+            Scan::Invalid(at) if self.opening == Opening::Brace => return not_a_call(at),
+            Scan::Invalid(at) => return malformed(at, "its JSON is malformed"),
+            Scan::MemberStart { key, at } => {
+                self.on_member_start(text, key, at, tools);
+                return Step::Continue;
+            }
+            Scan::MemberEnd { key, value } => {
+                self.on_member_end(text, key, value);
+                return Step::Continue;
+            }
+            Scan::More => {
+                self.emit_json(text, text.len());
+                return Step::Done(ParseResult::More);
+            }
+        };
+        self.position = end;
+        let body = &text[start..end];
+        if started {
+            self.emit_json(text, end);
+            self.emitted = Emitted::All;
+            // Members after the arguments may still contradict the emitted call.
+            if self.name.is_empty()
+                && let Err(reason) = FunctionCall::parse(body)
+            {
+                return self.fail(end, &reason);
+            }
+            self.stage = Stage::Tail(None);
+            return Step::Continue;
+        }
+        let call = if self.name.is_empty() {
+            FunctionCall::parse(body)
+        } else {
+            FunctionCall::with_arguments(std::mem::take(&mut self.name), body)
+        };
+        match call {
+            Ok(call) if self.opening == Opening::Brace && !tools.has_tool(&call.name) => {
+                not_a_call(end)
+            }
+            Ok(call) => {
+                self.stage = Stage::Tail(Some(call));
+                Step::Continue
+            }
+            Err(_) if self.opening == Opening::Brace => not_a_call(end),
+            Err(reason) => malformed(end, &reason),
+        }
+    }
+
+    /// A missing closing brace is accepted if the arguments are complete, like a missing closing tag.
+    fn parse_unclosed(&mut self, text: &str, ended: bool) -> Step {
+        let rest = &text[self.position..];
+        if self.opening == Opening::Tag {
+            let is_partial_tag = TOOL_CALL_END.starts_with(rest);
+            if rest.starts_with(TOOL_CALL_END) || is_partial_tag && ended {
+                self.stage = Stage::Tail(None);
+                return Step::Continue;
+            }
+            if is_partial_tag {
+                return Step::Done(ParseResult::More);
+            }
+        }
+        self.fail(self.position, "its JSON is malformed")
+    }
+
+    fn parse_function_name(&mut self, text: &str, tools: &ToolSchemas) -> Step {
+        let start = self.position;
+        let name = match self.take_name(text) {
+            Ok(Some(name)) => name.to_owned(),
+            Ok(None) => return Step::Done(ParseResult::More),
+            Err(()) if matches!(self.opening, Opening::Function { .. }) => {
+                return not_a_call(start);
+            }
+            Err(()) => return malformed(start, "the function has no valid name"),
+        };
+        // Without a tag around it, only the name of an offered tool identifies a call.
+        if matches!(self.opening, Opening::Function { .. }) && !tools.has_tool(&name) {
+            return not_a_call(start);
+        }
+        self.name = name;
+        self.closed = false;
+        self.stage = Stage::Function;
+        Step::Continue
+    }
+
+    fn parse_function(&mut self, text: &str, tools: &ToolSchemas) -> Step {
+        let rest = self.skip_whitespace(text);
+        if rest.starts_with('{') && self.values.is_empty() {
+            if self.is_definite(&self.name, tools) {
+                self.start_call(self.name.clone(), self.position);
+            }
+            self.stage = Stage::Object {
+                start: self.position,
+                object: JsonScanner::new(self.position),
+            };
+            return Step::Continue;
+        }
+        if rest.starts_with(PARAMETER) {
+            self.position += PARAMETER.len();
+            self.stage = Stage::Key;
+            return Step::Continue;
+        }
+        if rest.starts_with(FUNCTION_END) {
+            self.position += FUNCTION_END.len();
+            self.closed = true;
+            if self.emitted == Emitted::Partial {
+                self.deltas.push(CallDelta::Arguments("}".to_owned()));
+                (self.emitted, self.emitted_to) = (Emitted::All, self.position);
+                self.stage = Stage::Tail(None);
+                return Step::Continue;
+            }
+            let values: Vec<String> = self
+                .values
+                .iter()
+                .map(|(key, value)| format!("{}: {value}", serde_json::Value::from(key.as_str())))
+                .collect();
+            self.stage = Stage::Tail(Some(FunctionCall {
+                name: std::mem::take(&mut self.name),
+                arguments: format!("{{{}}}", values.join(", ")),
+            }));
+            return Step::Continue;
+        }
+        if PARAMETER.starts_with(rest) || FUNCTION_END.starts_with(rest) {
+            return Step::Done(ParseResult::More);
+        }
+        self.fail(self.position, "text between the parameters of the call")
+    }
+
+    fn parse_parameter_name(&mut self, text: &str) -> Step {
+        let start = self.position;
+        let key = match self.take_name(text) {
+            Ok(Some(key)) => key.to_owned(),
+            Ok(None) => return Step::Done(ParseResult::More),
+            Err(()) => return self.fail(start, "a parameter has no valid name"),
+        };
+        if self.values.iter().any(|(earlier, _)| *earlier == key) {
+            return self.fail(start, &format!("the parameter `{key}` is duplicated"));
+        }
+        self.stage = Stage::Value {
+            key,
+            start: self.position,
+            searched: self.position,
+            streaming: false,
+        };
+        Step::Continue
+    }
+
+    /// A value ends at a closing tag after which the call continues or ends. It may contain any other text, including
+    /// that tag.
+    fn parse_value(&mut self, text: &str, tools: &ToolSchemas) -> Step {
+        let Stage::Value {
+            key,
+            start,
+            searched,
+            ..
+        } = &mut self.stage
+        else {
+            return Step::Done(ParseResult::More);
+        };
+        let unread = &text[*searched..];
+        let parameter = unread.find(PARAMETER_END);
+        let function = unread.find(FUNCTION_END);
+        let Some(found) = parameter.into_iter().chain(function).min() else {
+            let keep = partial_match_len(unread, PARAMETER_END)
+                .max(partial_match_len(unread, FUNCTION_END));
+            *searched = text.len() - keep;
+            let final_to = *searched;
+            self.emit_value(text, final_to, tools);
+            return Step::Done(ParseResult::More);
+        };
+        let at = *searched + found;
+        let closes = parameter == Some(found);
+        let tag = if closes { PARAMETER_END } else { FUNCTION_END };
+        let rest = text[at + tag.len()..].trim_start();
+        let follows: &[&str] = if closes {
+            &[PARAMETER, FUNCTION_END]
+        } else {
+            &[TOOL_CALL_END]
+        };
+        if !follows.iter().any(|next| rest.starts_with(next)) {
+            if follows.iter().any(|next| next.starts_with(rest)) {
+                self.emit_value(text, at, tools);
+                return Step::Done(ParseResult::More);
+            }
+            *searched = at + 1;
+            return Step::Continue;
+        }
+        let (key, start) = (key.clone(), *start);
+        self.emit_value(text, at, tools);
+        let value = &text[start..at];
+        if !closes || self.contains_parameter_tag(value, tools) {
+            return self.fail(start, &format!("the parameter `{key}` is not closed"));
+        }
+        let value = value.strip_prefix('\n').unwrap_or(value);
+        let value = value.strip_suffix('\n').unwrap_or(value);
+        let json = tools.value_to_json(&self.name, &key, value);
+        if matches!(
+            self.stage,
+            Stage::Value {
+                streaming: true,
+                ..
+            }
+        ) {
+            self.deltas.push(CallDelta::Arguments("\"".to_owned()));
+        } else if self.is_definite(&self.name, tools) {
+            self.emit_key(&key, &json);
+        }
+        self.values.push((key, json));
+        self.position = at + PARAMETER_END.len();
+        if self.emitted == Emitted::Partial {
+            self.emitted_to = self.position;
+        }
+        self.stage = Stage::Function;
+        Step::Continue
+    }
+
+    /// Whether another parameter of this tool starts inside the value: then the end tag of the value is missing.
+    fn contains_parameter_tag(&self, value: &str, tools: &ToolSchemas) -> bool {
+        value.split(PARAMETER).skip(1).any(|after| {
+            after
+                .split_once('>')
+                .is_some_and(|(key, _)| tools.has_parameter(&self.name, key))
+        })
+    }
+
+    fn parse_tail(&mut self, text: &str, ended: bool) -> Step {
+        let tail = &text[self.position..];
+        let rest = tail.trim_start();
+        let skipped = tail.len() - rest.len();
+        let (end, optional, starts): (&str, bool, &[&str]) = match self.opening {
+            _ if !self.closed => (FUNCTION_END, false, &[]),
+            Opening::Tag => (TOOL_CALL_END, false, &[TOOL_CALL]),
+            Opening::Function { outer: true } => (TOOL_CALL_END, true, &[]),
+            Opening::Brace => ("", false, &[";", "{", PYTHON_TAG]),
+            Opening::Function { outer: false } | Opening::Python => {
+                return self.finish_call(self.position);
+            }
+        };
+        if !end.is_empty() && rest.starts_with(end) {
+            let used = self.position + skipped + end.len();
+            if !self.closed {
+                self.position = used;
+                self.closed = true;
+                return Step::Continue;
+            }
+            return self.finish_call(used);
+        }
+        if starts.iter().any(|start| rest.starts_with(start)) {
+            return self.finish_call(self.position);
+        }
+        if !ended && (end.starts_with(rest) || starts.iter().any(|start| start.starts_with(rest))) {
+            return Step::Done(ParseResult::More);
+        }
+        // A missing or truncated closing tag is accepted: the call is complete.
+        if end.starts_with(rest) {
+            return self.finish_call(if rest.is_empty() {
+                self.position
+            } else {
+                text.len()
+            });
+        }
+        if optional {
+            return self.finish_call(self.position);
+        }
+        match self.opening {
+            // The call is already emitted, whatever follows.
+            Opening::Brace if self.emitted != Emitted::None => self.finish_call(self.position),
+            Opening::Brace => not_a_call(self.position),
+            _ => {
+                self.emitted_to = self.position;
+                self.fail(self.position, "text follows the call before its end")
+            }
+        }
+    }
+
+    fn finish_call(&mut self, used: usize) -> Step {
+        let Stage::Tail(call) = std::mem::replace(&mut self.stage, Stage::Begin) else {
+            unreachable!("only a call in its tail finishes")
+        };
+        Step::Done(ParseResult::Call { call, used })
+    }
+
+    /// Reports a malformed call in the first `used` bytes; or an incomplete call that ends after the emitted text.
+    fn fail(&self, used: usize, reason: &str) -> Step {
+        match self.emitted {
+            Emitted::None => malformed(used, reason),
+            _ => Step::Done(ParseResult::Incomplete {
+                used: self.emitted_to,
+                reason: reason.to_owned(),
+            }),
+        }
+    }
+
+    /// Skips whitespace and returns the rest.
+    fn skip_whitespace<'t>(&mut self, text: &'t str) -> &'t str {
+        let rest = text[self.position..].trim_start();
+        self.position = text.len() - rest.len();
+        rest
+    }
+
+    /// Takes a name and the bracket after it; `None` if more text is needed.
+    fn take_name<'t>(&mut self, text: &'t str) -> Result<Option<&'t str>, ()> {
+        let rest = &text[self.position..];
+        let end = rest.find(['>', '<', '\n', '{']);
+        let name = &rest[..end.unwrap_or(rest.len())];
+        if name.len() > MAX_NAME_BYTES {
+            return Err(());
+        }
+        let Some(end) = end else {
+            return Ok(None);
+        };
+        if !rest[end..].starts_with('>') || name.trim().is_empty() {
+            return Err(());
+        }
+        self.position += end + 1;
+        Ok(Some(name.trim()))
+    }
+}
+
+/// Whether an incomplete object may be a call, judging by its first key.
+fn may_be_call(object: &str) -> bool {
+    let inside = object.strip_prefix('{');
+    let Some(key) = inside.and_then(|text| text.trim_start().strip_prefix('"')) else {
+        return true;
+    };
+    match key.split_once('"') {
+        Some((key, _)) => matches!(key, "name" | "type" | "parameters" | "arguments" | "id"),
+        None => true,
+    }
+}
+
+fn malformed(used: usize, reason: &str) -> Step {
+    Step::Done(ParseResult::Text {
+        used,
+        reason: Some(reason.to_owned()),
+    })
+}
+
+fn not_a_call(used: usize) -> Step {
+    Step::Done(ParseResult::Text { used, reason: None })
+}

@@ -1,0 +1,37 @@
+//! What an operator changes in a running server: the served adapter version and the plugins.
+
+use std::sync::Arc;
+
+use clawhost_gateway::{ControlPlane, ReleaseError};
+use clawhost_journal::{ReleaseChange, ReleaseState};
+use clawhost_training::{AdapterPublisher, TrainingError};
+use serde_json::Value;
+
+use crate::plugin_reload::PluginReloader;
+
+/// The parts of a server that an operator can change.
+pub(crate) struct Controls {
+    pub(crate) plugins: Arc<PluginReloader>,
+    pub(crate) releases: AdapterPublisher,
+}
+
+impl ControlPlane for Controls {
+    fn reload_plugins(&self) -> Option<Value> {
+        Some(Value::Array(self.plugins.check_all()))
+    }
+
+    fn change_release(
+        &self,
+        change: ReleaseChange,
+        by: Option<&str>,
+    ) -> Option<Result<ReleaseState, ReleaseError>> {
+        let changed = self.releases.apply(change, by);
+        Some(changed.map_err(|error| match error {
+            TrainingError::Journal(error) => ReleaseError::Journal(error),
+            TrainingError::Publish(_) | TrainingError::EngineVersionMismatch { .. } => {
+                ReleaseError::Unavailable(error.to_string())
+            }
+            other => ReleaseError::Unservable(other.to_string()),
+        }))
+    }
+}

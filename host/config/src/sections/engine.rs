@@ -1,0 +1,228 @@
+//! `[engine]`: the device, batching and the KV cache.
+
+use serde::{Deserialize, Serialize};
+
+use super::remote::RemoteConfig;
+use crate::rules::{OptionsError, require_at_least_one, require_size};
+
+/// `[engine]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct EngineConfig {
+    /// The device that runs the model: `auto`, `cpu`, or `cuda:N` for the NVIDIA GPU of number N, counted from 0. This
+    /// program has the CPU backend only, so `auto` chooses it and `cuda:N` is an error; `clawhost doctor` shows what was
+    /// found. Default auto.
+    #[schemars(with = "String")]
+    pub device: DeviceChoice,
+    /// Maximum number of requests in one step. Default 64.
+    pub max_num_seqs: usize,
+    /// Maximum number of waiting requests per priority; further ones get 429. Default 256.
+    pub max_waiting_requests: usize,
+    /// Maximum number of prompt tokens in one step (chunked prefill). A step that also decodes takes at most three
+    /// prompt tokens per running request, or 32 if that is more. Default 512.
+    pub max_num_batched_tokens: usize,
+    /// Maximum size of the KV cache, for running requests and for cached prefixes. Blocks are allocated on demand and
+    /// reused. A prompt that does not fit is rejected; a reply ends when the cache is full. Default "1GiB".
+    #[serde(with = "crate::SizeText")]
+    pub kv_cache_memory: usize,
+    /// Whether the KV cache of finished requests is kept for requests with the same prefix. Default true.
+    pub enable_prefix_caching: bool,
+    /// Maximum context length in tokens, prompt and reply. Default: the model's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_model_len: Option<usize>,
+    /// Threads of one matrix product, in serving and in training; 0 = all of the machine's. Default 0.
+    pub num_threads: usize,
+    /// Number format of the weights of the base model's linear layers in memory: `none` (f32), `int8` (8.5 bits per
+    /// weight) or `int4` (5 bits). Adapters, norms, embedding and head stay in f32. Blocks of a GGUF file in Q8_0 (int8),
+    /// Q4_0 or Q4_1 (int4) are kept as they are. Default none.
+    pub quantization: Quantization,
+    /// Remote backend that generates instead of the built-in engine. Default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote: Option<RemoteConfig>,
+}
+
+/// The device that runs the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum DeviceChoice {
+    /// The fastest one that this program can use.
+    #[default]
+    Auto,
+    /// The processors.
+    Cpu,
+    /// The NVIDIA GPU of this number, counted from 0.
+    Cuda(usize),
+}
+
+impl std::fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+        }
+    }
+}
+
+impl From<DeviceChoice> for String {
+    fn from(device: DeviceChoice) -> Self {
+        device.to_string()
+    }
+}
+
+impl std::str::FromStr for DeviceChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let ordinal = text
+            .strip_prefix("cuda:")
+            .filter(|ordinal| ordinal.bytes().all(|digit| digit.is_ascii_digit()));
+        match (text, ordinal.map(str::parse)) {
+            ("auto", _) => Ok(Self::Auto),
+            ("cpu", _) => Ok(Self::Cpu),
+            (_, Some(Ok(ordinal))) => Ok(Self::Cuda(ordinal)),
+            _ => Err(format!(
+                "`{text}` is not a device; expected auto, cpu or cuda:N, such as cuda:0"
+            )),
+        }
+    }
+}
+
+impl TryFrom<String> for DeviceChoice {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+/// Number format of a base model's linear weights.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Quantization {
+    /// 32-bit floats.
+    #[default]
+    None,
+    /// 8 bits with one scale for 32 weights, symmetric: ggml's Q8_0.
+    Int8,
+    /// 4 bits with a scale and a minimum for 32 weights: ggml's Q4_1.
+    Int4,
+}
+
+impl Quantization {
+    /// Its name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Int8 => "int8",
+            Self::Int4 => "int4",
+        }
+    }
+}
+
+impl std::str::FromStr for Quantization {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::None, Self::Int8, Self::Int4]
+            .into_iter()
+            .find(|one| one.name() == text)
+            .ok_or_else(|| format!("`{text}` is not none, int8 or int4"))
+    }
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            device: DeviceChoice::Auto,
+            max_num_seqs: 64,
+            max_waiting_requests: 256,
+            max_num_batched_tokens: 512,
+            kv_cache_memory: 1 << 30,
+            enable_prefix_caching: true,
+            max_model_len: None,
+            num_threads: 0,
+            quantization: Quantization::None,
+            remote: None,
+        }
+    }
+}
+
+impl EngineConfig {
+    pub(crate) fn validate(&self) -> Result<(), OptionsError> {
+        for (key, value) in [
+            ("engine.max_num_seqs", self.max_num_seqs),
+            ("engine.max_waiting_requests", self.max_waiting_requests),
+            ("engine.max_num_batched_tokens", self.max_num_batched_tokens),
+            ("engine.max_model_len", self.max_model_len.unwrap_or(1)),
+        ] {
+            require_at_least_one(key, value)?;
+        }
+        require_size(
+            "engine.kv_cache_memory",
+            self.kv_cache_memory as u64,
+            1 << 20..=1 << 50,
+            "must be at least 1MiB",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    #[test]
+    fn a_device_is_read_and_printed() {
+        for (text, device) in [
+            ("auto", DeviceChoice::Auto),
+            ("cpu", DeviceChoice::Cpu),
+            ("cuda:0", DeviceChoice::Cuda(0)),
+            ("cuda:11", DeviceChoice::Cuda(11)),
+        ] {
+            assert_eq!(text.parse(), Ok(device));
+            assert_eq!(device.to_string(), text);
+            let config = Config::parse(&format!("[engine]\ndevice = \"{text}\"")).unwrap();
+            assert_eq!(config.engine.device, device);
+            let printed = crate::toml_text(&config).unwrap();
+            assert!(
+                printed.contains(&format!("\ndevice = \"{text}\"\n")),
+                "{printed}"
+            );
+        }
+        assert_eq!(Config::parse("").unwrap().engine.device, DeviceChoice::Auto);
+        for wrong in [
+            "", "gpu", "cuda", "cuda:", "cuda:-1", "cuda:+1", "cuda:x", "CPU",
+        ] {
+            let error = Config::parse(&format!("[engine]\ndevice = \"{wrong}\"")).unwrap_err();
+            let error = error.to_string();
+            assert!(
+                error.contains("line 2") && error.contains("cuda:0"),
+                "{wrong}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn quantization_is_for_a_base_model_that_is_not_trained() {
+        let config = |text: &str| Config::parse(text);
+        assert_eq!(config("").unwrap().engine.quantization, Quantization::None);
+        let int4 = config("[engine]\nquantization = \"int4\"").unwrap();
+        assert_eq!(int4.engine.quantization, Quantization::Int4);
+        assert!(int4.validate().is_ok());
+        let full = "[engine]\nquantization = \"int8\"\n[training]\nparameters = \"full\"";
+        let full = config(full).map(|config| config.validate().map_err(|e| e.to_string()));
+        let error = full.map_or_else(|error| error.to_string(), Result::unwrap_err);
+        assert!(
+            error.contains("engine.quantization = int8: is only for a base model"),
+            "{error}"
+        );
+        let error = config("[engine]\nquantization = \"int2\"").unwrap_err();
+        assert!(error.to_string().contains("int8"), "{error}");
+        for one in [Quantization::None, Quantization::Int8, Quantization::Int4] {
+            assert_eq!(one.name().parse(), Ok(one));
+        }
+    }
+}

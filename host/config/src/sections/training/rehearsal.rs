@@ -1,0 +1,96 @@
+//! `[training.rehearsal]`: keeps the policy close to the base model on prompts that have nothing to do with the user.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::rules::{
+    OptionsError, require, require_at_least_one, require_non_negative, require_positive,
+};
+
+/// `[training.rehearsal]`. The base model replies once to each prompt of a set; each optimizer update adds the KL
+/// divergence KL(base || policy) on some of these replies. So a wish is learned as a default, and an explicit request for
+/// something else still gets it. One prompt in eight is held out from training, and the divergence on these is reported.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RehearsalOptions {
+    /// Whether to rehearse. Default false; true for models of at least 50 million parameters.
+    pub enabled: bool,
+    /// Weight of the mean divergence per token next to the loss of the samples. Default 2.
+    pub coef: f64,
+    /// Replies that each optimizer update draws. Default 4.
+    pub replies_per_update: usize,
+    /// Maximum tokens of a reply. Default 128.
+    pub max_tokens: u32,
+    /// Most likely tokens of the base model that the divergence compares; all others form one bin. Default 64.
+    pub top_k: usize,
+    /// A file with a prompt per line instead of the built-in set; empty lines and lines that start with `#` are skipped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompts_file: Option<PathBuf>,
+    /// Replies that the base model gives before the first step. Default 16.
+    pub first_replies: usize,
+    /// Replies that the base model adds before each further step, until each prompt has one. Default 4.
+    pub new_replies: usize,
+    /// Report the divergence on held-out prompts every this many versions. Default 1.
+    pub report_every: u64,
+    /// Held-out prompts that are scored, at most. Default 8.
+    pub held_out: usize,
+    /// A version whose divergence on the held-out prompts is larger, in nats per token, is not published; 0 = no limit. Such
+    /// a version is scored whatever `report_every` is. Default 0.
+    pub max_kl: f64,
+}
+
+impl Default for RehearsalOptions {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            coef: 2.0,
+            replies_per_update: 4,
+            max_tokens: 128,
+            top_k: 64,
+            prompts_file: None,
+            first_replies: 16,
+            new_replies: 4,
+            report_every: 1,
+            held_out: 8,
+            max_kl: 0.0,
+        }
+    }
+}
+
+impl RehearsalOptions {
+    pub(super) fn validate(&self) -> Result<(), OptionsError> {
+        require_positive("training.rehearsal.coef", self.coef)?;
+        require_at_least_one(
+            "training.rehearsal.replies_per_update",
+            self.replies_per_update,
+        )?;
+        require(
+            (1..=4096).contains(&self.max_tokens),
+            "training.rehearsal.max_tokens",
+            self.max_tokens,
+            "must be 1 to 4096",
+        )?;
+        require(
+            (1..=1024).contains(&self.top_k),
+            "training.rehearsal.top_k",
+            self.top_k,
+            "must be 1 to 1024",
+        )?;
+        require_at_least_one("training.rehearsal.first_replies", self.first_replies)?;
+        require(
+            self.report_every >= 1,
+            "training.rehearsal.report_every",
+            self.report_every,
+            "must be at least 1",
+        )?;
+        require_at_least_one("training.rehearsal.held_out", self.held_out)?;
+        require_non_negative("training.rehearsal.max_kl", self.max_kl)?;
+        require(
+            self.enabled || self.max_kl == 0.0,
+            "training.rehearsal.max_kl",
+            self.max_kl,
+            "requires training.rehearsal.enabled = true",
+        )
+    }
+}

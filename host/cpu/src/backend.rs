@@ -1,0 +1,171 @@
+//! The backend: the base model in host memory, and the trained weights that are loaded beside it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use clawhost_chat::{ChatTemplate, Tokenizer};
+use clawhost_engine::backend::{AdapterSlot, Backend, Device, Runner};
+use clawhost_engine::{
+    AdamWState, Engine, EngineOptions, ForwardError, Sequence, SequenceScores, TrainLimits,
+    TrainSession,
+};
+use clawhost_model::{LoadError, Model, ModelFiles, Quantization, TrainedWeights};
+
+use crate::device;
+use crate::kv::block_bytes;
+use crate::model::{CpuModel, CpuWeights, Decoder};
+use crate::runner::CpuRunner;
+use crate::train::CpuTrainSession;
+
+/// A model on the processors of this machine. Clones share its weights.
+#[derive(Debug, Clone)]
+pub struct CpuBackend {
+    shared: Arc<Shared>,
+}
+
+/// The weights, shared by a backend and its runners.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) model: Arc<Model>,
+    loaded: RwLock<HashMap<AdapterSlot, TrainedWeights>>,
+    last_slot: AtomicU32,
+}
+
+impl Shared {
+    /// The weights in a slot; `None` is the base model.
+    ///
+    /// # Panics
+    /// When nothing is loaded there.
+    pub(crate) fn weights(&self, slot: AdapterSlot) -> Option<TrainedWeights> {
+        let loaded = || self.loaded.read().unwrap_or_else(PoisonError::into_inner);
+        (slot != AdapterSlot::BASE).then(|| loaded()[&slot].clone())
+    }
+}
+
+impl CpuBackend {
+    /// A backend that runs this model; [`Model::with_threads`] limits its threads.
+    pub fn new(model: Arc<Model>) -> Self {
+        // Ahead of the first step.
+        Decoder::new(&model).pack_weights(None);
+        Self {
+            shared: Arc::new(Shared {
+                model,
+                loaded: RwLock::default(),
+                last_slot: AtomicU32::new(AdapterSlot::BASE.0),
+            }),
+        }
+    }
+
+    /// Loads the weights of a checkpoint, and quantizes those of the linear layers if asked to. `threads` limits the
+    /// threads of one matrix product; 0 = all processors.
+    ///
+    /// # Errors
+    /// A tensor that is missing, has the wrong shape or is not finite, by name.
+    pub fn load(
+        files: &ModelFiles,
+        quantization: Quantization,
+        threads: usize,
+    ) -> Result<Self, LoadError> {
+        let model = Model::load_quantized(files, quantization)?;
+        Ok(Self::new(Arc::new(match threads {
+            0 => model,
+            threads => model.with_threads(threads),
+        })))
+    }
+}
+
+impl Backend for CpuBackend {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn model(&self) -> &Arc<Model> {
+        &self.shared.model
+    }
+
+    fn block_bytes(&self) -> usize {
+        block_bytes(self.shared.model.config())
+    }
+
+    fn device(&self) -> Device {
+        device::device()
+    }
+
+    fn weight_bytes(&self) -> usize {
+        let model = &self.shared.model;
+        model.weights().bytes(model.config()) + Decoder::new(model).packed_bytes()
+    }
+
+    fn runner(&self, blocks: usize) -> Result<Box<dyn Runner>, ForwardError> {
+        Ok(Box::new(CpuRunner::new(Arc::clone(&self.shared), blocks)))
+    }
+
+    fn load_adapter(&self, weights: &TrainedWeights) -> Result<AdapterSlot, ForwardError> {
+        let model = weights.model(&self.shared.model);
+        Decoder::new(model).pack_weights(weights.adapter().map(Arc::as_ref));
+        let slot = AdapterSlot(self.shared.last_slot.fetch_add(1, Ordering::Relaxed) + 1);
+        let loaded = self.shared.loaded.write();
+        let mut loaded = loaded.unwrap_or_else(PoisonError::into_inner);
+        loaded.insert(slot, weights.clone());
+        Ok(slot)
+    }
+
+    fn drop_adapter(&self, slot: AdapterSlot) {
+        let loaded = self.shared.loaded.write();
+        let mut loaded = loaded.unwrap_or_else(PoisonError::into_inner);
+        let weights = loaded.remove(&slot);
+        drop(loaded);
+        assert!(weights.is_some(), "nothing is loaded in slot {}", slot.0);
+    }
+
+    fn score(
+        &self,
+        slot: AdapterSlot,
+        sequences: &[Sequence<'_>],
+    ) -> Result<Vec<SequenceScores>, ForwardError> {
+        let model = &self.shared.model;
+        match self.shared.weights(slot) {
+            None => model.score(None, sequences),
+            Some(weights) => weights.score(model, sequences),
+        }
+    }
+
+    fn train(
+        &self,
+        weights: &TrainedWeights,
+        state: Option<AdamWState>,
+        limits: TrainLimits,
+    ) -> Result<Box<dyn TrainSession>, ForwardError> {
+        let base = Arc::clone(&self.shared.model);
+        let session = CpuTrainSession::new(base, weights.clone(), state, limits)?;
+        Ok(Box::new(session))
+    }
+}
+
+/// Starts an engine on this model.
+///
+/// # Errors
+/// As [`Engine::new`].
+pub fn start_engine(
+    model: Arc<Model>,
+    tokenizer: Arc<Tokenizer>,
+    template: Arc<ChatTemplate>,
+    options: EngineOptions,
+) -> Result<Engine, ForwardError> {
+    Engine::new(
+        Arc::new(CpuBackend::new(model)),
+        tokenizer,
+        template,
+        options,
+    )
+}
+
+/// Loads a checkpoint and starts an engine on it.
+///
+/// # Errors
+/// The missing or malformed file.
+pub fn load_engine(files: &ModelFiles, options: EngineOptions) -> Result<Engine, LoadError> {
+    let backend = CpuBackend::load(files, options.quantization, options.num_threads)?;
+    Engine::load(Arc::new(backend), files, options)
+}

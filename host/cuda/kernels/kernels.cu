@@ -1,0 +1,12 @@
+// All kernels, in one module.
+#include "norm.cu"
+#include "rope.cu"
+#include "rows.cu"
+#include "attention.cu"
+#include "attention_backward.cu"
+#include "attention_general.cu"
+#include "gemv.cu"
+#include "lora.cu"
+#include "head.cu"
+#include "sampling.cu"
+#include "optimizer.cu"

@@ -1,0 +1,244 @@
+//! LoRA adapters in device memory. The matrices A of targets that read the same input are stacked, so that one product
+//! serves all of them; ranks are padded with zeros to multiples of 8, which changes neither results nor gradients.
+
+use std::sync::Arc;
+
+use clawhost_model::{Adapter, ModelConfig, Target, TargetLayer};
+
+use crate::device::{Precision, Result, Stream, Values};
+use crate::kernels::LoraMatrices;
+use crate::weights::{TensorPlace, first_column, scatter};
+
+/// Ranks are padded to a multiple of this.
+const RANK_STEP: usize = 8;
+
+/// A product of a layer with a weight that may be fused from several targets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Projection {
+    Qkv = 0,
+    O = 1,
+    GateUp = 2,
+    Down = 3,
+}
+
+impl Projection {
+    pub(crate) const ALL: [Self; 4] = [Self::Qkv, Self::O, Self::GateUp, Self::Down];
+
+    /// The targets, in the order of their columns.
+    pub(crate) fn targets(self) -> &'static [Target] {
+        match self {
+            Self::Qkv => &[Target::Q, Target::K, Target::V],
+            Self::O => &[Target::O],
+            Self::GateUp => &[Target::Gate, Target::Up],
+            Self::Down => &[Target::Down],
+        }
+    }
+
+    /// Number of inputs and outputs.
+    pub(crate) fn widths(self, c: &ModelConfig) -> (usize, usize) {
+        let widths = self.targets().iter().map(|target| target.widths(c));
+        widths.fold((0, 0), |(_, outputs), own| (own.0, outputs + own.1))
+    }
+
+    /// Index of its first target among all targets of a layer.
+    pub(crate) fn first_target(self) -> usize {
+        [0, 3, 4, 6][self as usize]
+    }
+}
+
+/// Targets of a layer.
+pub(crate) const TARGETS: usize = 7;
+
+/// One adapted target.
+#[derive(Debug, Clone)]
+pub(crate) struct AdaptedTarget {
+    /// Position among the targets of its projection.
+    pub(crate) index: usize,
+    /// First column of the projection's output.
+    pub(crate) column: usize,
+    pub(crate) outputs: usize,
+    /// Padded.
+    pub(crate) rank: usize,
+    /// First column of the stacked inner product.
+    pub(crate) inner: usize,
+    /// Offset of A.
+    pub(crate) a: usize,
+    /// Offset of B, `[outputs, rank]`.
+    pub(crate) b: usize,
+    pub(crate) scale: f32,
+}
+
+/// The adapted targets of one projection of one layer.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AdaptedProjection {
+    /// Offset of the stacked A, `[rank, inputs]`.
+    pub(crate) a: usize,
+    /// Rows of the stacked A.
+    pub(crate) rank: usize,
+    pub(crate) targets: Vec<AdaptedTarget>,
+}
+
+/// Offsets of an adapter's matrices.
+#[derive(Debug, Clone)]
+pub(crate) struct AdapterLayout {
+    projections: Vec<[AdaptedProjection; 4]>,
+    pub(crate) total: usize,
+    /// Largest padded rank of a target.
+    pub(crate) max_rank: usize,
+    /// Largest stacked rank of a projection.
+    pub(crate) max_stacked: usize,
+    /// The named tensors, in the order of [`Adapter::tensors`].
+    pub(crate) tensors: Vec<TensorPlace>,
+}
+
+impl AdapterLayout {
+    pub(crate) fn new(c: &ModelConfig, adapter: &Adapter) -> Self {
+        let mut layout = Self {
+            projections: Vec::with_capacity(c.num_hidden_layers),
+            total: 0,
+            max_rank: RANK_STEP,
+            max_stacked: RANK_STEP,
+            tensors: Vec::new(),
+        };
+        let mut tensors = Vec::new();
+        for layer in 0..c.num_hidden_layers {
+            let own = Projection::ALL.map(|projection| {
+                layout.place_projection(c, adapter, (layer, projection), &mut tensors)
+            });
+            layout.projections.push(own);
+        }
+        tensors.sort_unstable_by_key(|(index, _)| *index);
+        layout.tensors = tensors.into_iter().map(|(_, place)| place).collect();
+        layout
+    }
+
+    fn place_projection(
+        &mut self,
+        c: &ModelConfig,
+        adapter: &Adapter,
+        (layer, projection): (usize, Projection),
+        tensors: &mut Vec<(usize, TensorPlace)>,
+    ) -> AdaptedProjection {
+        let mut own = AdaptedProjection {
+            a: self.total,
+            ..AdaptedProjection::default()
+        };
+        for (index, target) in projection.targets().iter().enumerate() {
+            let (Some(pair), Some(tensor)) = (
+                adapter.pair(layer, *target),
+                adapter.tensor_index(layer, *target),
+            ) else {
+                continue;
+            };
+            let (inputs, outputs) = target.widths(c);
+            let rank = pair.rank.next_multiple_of(RANK_STEP);
+            let a = self.total;
+            self.total += rank * inputs;
+            let place = TensorPlace {
+                at: a,
+                rows: pair.rank,
+                width: inputs,
+                stride: inputs,
+            };
+            tensors.push((tensor, place));
+            own.targets.push(AdaptedTarget {
+                index,
+                column: first_column(c, projection, *target),
+                outputs,
+                rank,
+                inner: own.rank,
+                a,
+                b: 0,
+                scale: pair.scale(),
+            });
+            own.rank += rank;
+            self.max_rank = self.max_rank.max(rank);
+            let place = TensorPlace {
+                at: 0,
+                rows: outputs,
+                width: pair.rank,
+                stride: rank,
+            };
+            tensors.push((tensor + 1, place));
+        }
+        // The stacked A is contiguous; the matrices B follow it.
+        let first = tensors.len() - 2 * own.targets.len();
+        for (target, pair) in own
+            .targets
+            .iter_mut()
+            .zip(tensors[first..].chunks_exact_mut(2))
+        {
+            target.b = self.total;
+            pair[1].1.at = self.total;
+            self.total += target.outputs * target.rank;
+        }
+        self.max_stacked = self.max_stacked.max(own.rank);
+        own
+    }
+
+    pub(crate) fn projection(&self, layer: usize, projection: Projection) -> &AdaptedProjection {
+        &self.projections[layer][projection as usize]
+    }
+}
+
+/// An adapter on the device.
+#[derive(Debug)]
+pub(crate) struct DeviceAdapter {
+    pub(crate) layout: Arc<AdapterLayout>,
+    pub(crate) values: Values,
+}
+
+impl DeviceAdapter {
+    /// Uploads an adapter that fits the model.
+    pub(crate) fn new(
+        stream: &Stream,
+        c: &ModelConfig,
+        adapter: &Adapter,
+        precision: Precision,
+    ) -> Result<Self> {
+        let layout = Arc::new(AdapterLayout::new(c, adapter));
+        let values = Values::new(&stream.driver, precision, layout.total)?;
+        let tensors = adapter.tensors();
+        let flat = scatter(
+            &layout.tensors,
+            layout.total,
+            tensors.iter().map(|(_, tensor)| *tensor),
+        );
+        stream.upload_values(&values, 0, &flat)?;
+        stream.synchronize()?;
+        Ok(Self { layout, values })
+    }
+
+    /// The matrices of a projection's targets, as the kernels' table has them.
+    pub(crate) fn matrices(&self, layer: usize, projection: Projection) -> Vec<LoraMatrices> {
+        let mut all = vec![LoraMatrices::default(); projection.targets().len()];
+        for target in &self.layout.projection(layer, projection).targets {
+            all[target.index] = LoraMatrices {
+                a: self.values.at(target.a),
+                b: self.values.at(target.b),
+                rank: i32::try_from(target.rank).expect("ranks are small"),
+                scale: target.scale,
+            };
+        }
+        all
+    }
+}
+
+/// The matrices of several adapters for the kernels that give each row its own: for every layer and projection
+/// `[adapters, targets]`.
+pub(crate) fn table(layers: usize, adapters: &[Arc<DeviceAdapter>]) -> Vec<LoraMatrices> {
+    let mut all = Vec::with_capacity(layers * TARGETS * adapters.len());
+    for layer in 0..layers {
+        for projection in Projection::ALL {
+            for adapter in adapters {
+                all.extend(adapter.matrices(layer, projection));
+            }
+        }
+    }
+    all
+}
+
+/// Index in [`table`] of a layer's projection.
+pub(crate) fn table_index(layer: usize, projection: Projection, adapters: usize) -> usize {
+    (layer * TARGETS + projection.first_target()) * adapters
+}

@@ -1,0 +1,122 @@
+//! Chooses the attention kernels for packed sequences, and the lists of tiles that they run over.
+
+use crate::device::{Address, Precision, Result, Stream};
+use crate::kernels::{
+    AttentionArguments, AttentionGradients, BACKWARD_TILE, DecodeWorkspace, PREFILL_TILE,
+    has_decode_attention, has_tile_attention,
+};
+
+/// The heads of a model.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HeadShape {
+    pub(crate) precision: Precision,
+    pub(crate) heads: usize,
+    pub(crate) kv_heads: usize,
+    pub(crate) dim: usize,
+}
+
+/// (sequence, first query) of every tile, for each kind of kernel.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tiles {
+    pub(crate) prefill: Vec<i32>,
+    pub(crate) decode: Vec<i32>,
+    pub(crate) general: Vec<i32>,
+}
+
+/// Number of tiles in a list.
+pub(crate) fn count(tiles: &[i32]) -> usize {
+    tiles.len() / 2
+}
+
+fn push(tiles: &mut Vec<i32>, sequence: usize, length: usize, size: usize) {
+    for first in (0..length).step_by(size) {
+        let int = |value: usize| i32::try_from(value).expect("a position fits");
+        tiles.extend([int(sequence), int(first)]);
+    }
+}
+
+impl Tiles {
+    /// The tiles of sequences with these numbers of queries; `paged` if their keys are in the KV cache.
+    pub(crate) fn new(
+        shape: HeadShape,
+        lengths: impl IntoIterator<Item = usize>,
+        paged: bool,
+    ) -> Self {
+        let HeadShape {
+            precision,
+            heads,
+            kv_heads,
+            dim,
+        } = shape;
+        let mut tiles = Self::default();
+        for (sequence, length) in lengths.into_iter().enumerate() {
+            if !has_tile_attention(precision, dim) {
+                push(&mut tiles.general, sequence, length, 1);
+            } else if paged && length == 1 && has_decode_attention(precision, dim, heads, kv_heads)
+            {
+                push(&mut tiles.decode, sequence, length, 1);
+            } else {
+                push(&mut tiles.prefill, sequence, length, PREFILL_TILE);
+            }
+        }
+        tiles
+    }
+
+    /// The tiles of the backward pass.
+    pub(crate) fn backward(shape: HeadShape, lengths: impl IntoIterator<Item = usize>) -> Vec<i32> {
+        let tiled = has_tile_attention(shape.precision, shape.dim);
+        let mut tiles = Vec::new();
+        for (sequence, length) in lengths.into_iter().enumerate() {
+            let size = if tiled { BACKWARD_TILE } else { 1 };
+            push(&mut tiles, sequence, length, size);
+        }
+        tiles
+    }
+}
+
+/// Tiles on the device: addresses and numbers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PlacedTiles {
+    pub(crate) prefill: (Address, usize),
+    pub(crate) decode: (Address, usize),
+    pub(crate) general: (Address, usize),
+}
+
+/// Computes attention of all tiles.
+pub(crate) fn forward(
+    stream: &Stream,
+    precision: Precision,
+    arguments: AttentionArguments,
+    tiles: PlacedTiles,
+    (workspace, splits): (DecodeWorkspace, usize),
+) -> Result<()> {
+    let with = |tiles: Address| AttentionArguments { tiles, ..arguments };
+    let (list, count) = tiles.prefill;
+    stream.attention_prefill(with(list), count)?;
+    let (list, count) = tiles.decode;
+    stream.attention_decode(with(list), workspace, (count, splits))?;
+    let (list, count) = tiles.general;
+    stream.attention_general(precision, with(list), count)
+}
+
+/// The gradient of attention over packed sequences.
+pub(crate) fn backward(
+    stream: &Stream,
+    precision: Precision,
+    arguments: AttentionArguments,
+    gradients: AttentionGradients,
+    (tiles, tokens): (usize, usize),
+) -> Result<()> {
+    stream.attention_delta(precision, arguments, gradients, tokens)?;
+    let dim = usize::try_from(arguments.dim).expect("positive");
+    if has_tile_attention(precision, dim) {
+        stream.attention_backward(arguments, gradients, tiles)
+    } else {
+        stream.attention_general_backward(precision, arguments, gradients, tiles)
+    }
+}
+
+/// In how many parts the decode kernel splits each context, so that all multiprocessors have work.
+pub(crate) fn decode_splits(processors: usize, rows: usize, kv_heads: usize) -> usize {
+    (4 * processors).div_ceil(rows * kv_heads).clamp(1, 32)
+}

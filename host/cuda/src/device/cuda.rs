@@ -1,0 +1,417 @@
+//! NVIDIA GPUs through the CUDA driver and cuBLASLt, both loaded when they are used: a machine without them has no devices.
+
+mod blas;
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_int, c_void};
+use std::sync::{Arc, Mutex};
+
+use clawhost_engine::ForwardError;
+use clawhost_engine::backend::{Device, DeviceMemory};
+use cudarc::cublaslt::{result as lt, sys as lt_sys};
+use cudarc::driver::{result as cu, sys};
+
+use super::{Address, Driver, Handle, Launch, Product, Result, lock};
+use blas::ProductKey;
+
+/// The compiled kernels: machine code for compute capabilities 8.0 and 9.0, and PTX for later ones.
+static KERNELS: &[u8] = include_bytes!("../../kernels/built/kernels.fatbin");
+
+/// Shared memory above this must be asked for.
+const DEFAULT_SHARED: usize = 48 << 10;
+/// Workspace of cuBLASLt per stream; NVIDIA recommends 32 MiB for compute capability 9.0.
+const WORKSPACE: usize = 32 << 20;
+
+/// A GPU that the program can use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Its number, as in `cuda:N`.
+    pub ordinal: usize,
+    /// Name and memory.
+    pub device: Device,
+    /// Compute capability, major and minor.
+    pub compute_capability: (i32, i32),
+}
+
+/// The GPUs of this machine; none without a driver.
+///
+/// # Errors
+/// The driver is there but does not work: the error has its reason.
+pub fn devices() -> Result<Vec<DeviceInfo>> {
+    if !has_driver() {
+        return Ok(Vec::new());
+    }
+    cu::init().map_err(|e| failed("the CUDA driver", "start", e))?;
+    let count = cu::device::get_count().map_err(|e| failed("the CUDA driver", "count GPUs", e))?;
+    (0..count).map(describe).collect()
+}
+
+fn has_driver() -> bool {
+    // SAFETY: loads the driver library, whose initialization has no requirements.
+    unsafe { sys::is_culib_present() }
+}
+
+fn failed(device: &str, what: &str, error: impl std::fmt::Display) -> ForwardError {
+    ForwardError::Device(format!("{device}: cannot {what}: {error}"))
+}
+
+fn describe(ordinal: c_int) -> Result<DeviceInfo> {
+    let label = format!("cuda:{ordinal}");
+    let error = |e| failed(&label, "read its properties", e);
+    let device = cu::device::get(ordinal).map_err(error)?;
+    let attribute = |attribute| {
+        // SAFETY: the device exists.
+        unsafe { cu::device::get_attribute(device, attribute) }.map_err(error)
+    };
+    use sys::CUdevice_attribute as Attribute;
+    let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+    let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+    // SAFETY: the device exists.
+    let total = unsafe { cu::device::total_mem(device) }.map_err(error)?;
+    Ok(DeviceInfo {
+        ordinal: usize::try_from(ordinal).unwrap_or_default(),
+        device: Device {
+            name: cu::device::get_name(device).map_err(error)?,
+            memory: Some(DeviceMemory {
+                total: total as u64,
+                used: 0,
+            }),
+        },
+        compute_capability: (major, minor),
+    })
+}
+
+/// A GPU with the kernels loaded.
+pub(crate) struct CudaDriver {
+    label: String,
+    name: String,
+    device: sys::CUdevice,
+    context: sys::CUcontext,
+    processors: usize,
+    module: sys::CUmodule,
+    functions: Mutex<HashMap<&'static str, usize>>,
+    blas: lt_sys::cublasLtHandle_t,
+    /// cuBLASLt's workspace of each stream.
+    workspaces: Mutex<HashMap<Handle, sys::CUdeviceptr>>,
+    /// The fastest algorithm of each product seen.
+    algorithms: Mutex<HashMap<ProductKey, lt_sys::cublasLtMatmulAlgo_t>>,
+}
+
+// SAFETY: the driver's and cuBLASLt's handles may be used from any thread at the same time.
+unsafe impl Send for CudaDriver {}
+// SAFETY: as above.
+unsafe impl Sync for CudaDriver {}
+
+impl std::fmt::Debug for CudaDriver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CudaDriver({})", self.label)
+    }
+}
+
+impl CudaDriver {
+    /// Opens a GPU and loads the kernels.
+    ///
+    /// # Errors
+    /// There is no driver, no such GPU, no cuBLASLt, or the GPU is older than compute capability 8.0.
+    pub(crate) fn open(ordinal: usize) -> Result<Arc<dyn Driver>> {
+        let label = format!("cuda:{ordinal}");
+        if !has_driver() {
+            return Err(failed(
+                &label,
+                "open it",
+                "there is no CUDA driver (libcuda.so.1); install NVIDIA's driver, or use the CPU backend",
+            ));
+        }
+        let all = devices()?;
+        let info = all.into_iter().find(|info| info.ordinal == ordinal);
+        let info = info.ok_or_else(|| failed(&label, "open it", "there is no such GPU"))?;
+        if info.compute_capability < (8, 0) {
+            let (major, minor) = info.compute_capability;
+            return Err(failed(
+                &label,
+                "run the kernels",
+                format!("compute capability {major}.{minor} is below 8.0"),
+            ));
+        }
+        // SAFETY: loads the library, whose initialization has no requirements.
+        if !unsafe { lt_sys::is_culib_present() } {
+            return Err(failed(
+                &label,
+                "multiply matrices",
+                "there is no cuBLASLt (libcublasLt.so); install CUDA's libraries, or add them to LD_LIBRARY_PATH",
+            ));
+        }
+        let device = cu::device::get(c_int::try_from(ordinal).unwrap_or(c_int::MAX))
+            .map_err(|e| failed(&label, "open it", e))?;
+        // SAFETY: the device exists; the primary context is released with the driver.
+        let context = unsafe { cu::primary_ctx::retain(device) };
+        let context = context.map_err(|e| failed(&label, "make a context", e))?;
+        // SAFETY: the context is alive.
+        unsafe { cu::ctx::set_current(context) }
+            .map_err(|e| failed(&label, "set its context", e))?;
+        // SAFETY: the bytes are a fat binary that nvcc has written.
+        let module = unsafe { cu::module::load_data(KERNELS.as_ptr().cast()) };
+        let module = module.map_err(|e| failed(&label, "load the kernels", e))?;
+        use sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as COUNT;
+        // SAFETY: the device exists.
+        let processors = unsafe { cu::device::get_attribute(device, COUNT) };
+        let processors = processors.map_err(|e| failed(&label, "read its properties", e))?;
+        let blas = lt::create_handle().map_err(|e| failed(&label, "start cuBLASLt", e))?;
+        Ok(Arc::new(Self {
+            name: info.device.name,
+            device,
+            context,
+            processors: usize::try_from(processors).unwrap_or(1),
+            module,
+            functions: Mutex::default(),
+            blas,
+            workspaces: Mutex::default(),
+            algorithms: Mutex::default(),
+            label,
+        }))
+    }
+
+    fn failed(&self, what: &str, error: impl std::fmt::Display) -> ForwardError {
+        failed(&format!("{} ({})", self.label, self.name), what, error)
+    }
+
+    /// Makes the context current on this thread, as the driver's functions need it.
+    fn bind(&self) -> Result<()> {
+        // SAFETY: the context lives as long as the driver.
+        unsafe { cu::ctx::set_current(self.context) }.map_err(|e| self.failed("set its context", e))
+    }
+
+    fn function(&self, name: &'static str, shared: usize) -> Result<sys::CUfunction> {
+        let mut functions = lock(&self.functions);
+        if let Some(function) = functions.get(name) {
+            return Ok(*function as sys::CUfunction);
+        }
+        let symbol = CString::new(name).map_err(|e| self.failed("find a kernel", e))?;
+        // SAFETY: the module is loaded.
+        let function = unsafe { cu::module::get_function(self.module, symbol) };
+        let function = function.map_err(|e| self.failed(&format!("find the kernel {name}"), e))?;
+        if shared > DEFAULT_SHARED {
+            use sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as MAX;
+            let bytes = c_int::try_from(shared).unwrap_or(c_int::MAX);
+            // SAFETY: the function is of the loaded module.
+            unsafe { cu::function::set_function_attribute(function, MAX, bytes) }.map_err(|e| {
+                self.failed(&format!("give {name} {shared} bytes of shared memory"), e)
+            })?;
+        }
+        functions.insert(name, function as usize);
+        Ok(function)
+    }
+
+    fn workspace(&self, stream: Handle) -> sys::CUdeviceptr {
+        lock(&self.workspaces)
+            .get(&stream)
+            .copied()
+            .unwrap_or_default()
+    }
+}
+
+impl Drop for CudaDriver {
+    fn drop(&mut self) {
+        if self.bind().is_err() {
+            return;
+        }
+        // SAFETY: buffers, streams and graphs keep the driver, so nothing uses these any more. A failure of the device
+        // leaves nothing to do.
+        unsafe {
+            let _ = lt::destroy_handle(self.blas);
+            let _ = cu::module::unload(self.module);
+            let _ = cu::primary_ctx::release(self.device);
+        }
+    }
+}
+
+fn stream_of(handle: Handle) -> sys::CUstream {
+    handle as usize as sys::CUstream
+}
+
+// SAFETY: every function only passes on what its caller promises.
+unsafe impl Driver for CudaDriver {
+    fn device(&self) -> Device {
+        let memory = self.bind().ok().and_then(|()| cu::mem_get_info().ok());
+        Device {
+            name: self.name.clone(),
+            memory: memory.map(|(free, total)| DeviceMemory {
+                total: total as u64,
+                used: (total - free) as u64,
+            }),
+        }
+    }
+
+    fn free_memory(&self) -> Result<u64> {
+        self.bind()?;
+        let (free, _) = cu::mem_get_info().map_err(|e| self.failed("read its memory", e))?;
+        Ok(free as u64)
+    }
+
+    fn processors(&self) -> usize {
+        self.processors
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Address> {
+        self.bind()?;
+        // SAFETY: the context is current. The memory is written before it is read.
+        let memory = unsafe { cu::malloc_sync(bytes) };
+        let memory = memory.map_err(|e| {
+            let free = self.free_memory().unwrap_or_default() >> 20;
+            let what = format!(
+                "allocate {} MiB; {free} MiB are free",
+                bytes.div_ceil(1 << 20)
+            );
+            self.failed(&what, e)
+        })?;
+        Ok(Address(memory))
+    }
+
+    unsafe fn free(&self, at: Address) {
+        // SAFETY: the caller's; the driver waits for work that uses the memory.
+        let freed = self.bind().is_ok() && unsafe { cu::free_sync(at.0) }.is_ok();
+        if !freed {
+            tracing::warn!(device = self.label, "device memory was not freed");
+        }
+    }
+
+    fn create_stream(&self) -> Result<Handle> {
+        self.bind()?;
+        let error = |e| self.failed("make a stream", e);
+        let stream = cu::stream::create(cu::stream::StreamKind::NonBlocking).map_err(error)?;
+        // SAFETY: the context is current.
+        let workspace = unsafe { cu::malloc_sync(WORKSPACE) }.map_err(error)?;
+        lock(&self.workspaces).insert(stream as usize as Handle, workspace);
+        Ok(stream as usize as Handle)
+    }
+
+    unsafe fn destroy_stream(&self, stream: Handle) {
+        let workspace = lock(&self.workspaces).remove(&stream);
+        if self.bind().is_err() {
+            return;
+        }
+        // SAFETY: the caller's; the driver waits for work that uses the workspace.
+        unsafe {
+            let _ = cu::stream::synchronize(stream_of(stream));
+            if let Some(workspace) = workspace {
+                let _ = cu::free_sync(workspace);
+            }
+            let _ = cu::stream::destroy(stream_of(stream));
+        }
+    }
+
+    unsafe fn upload(&self, stream: Handle, to: Address, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.bind()?;
+        // SAFETY: the caller's. The driver copies from pageable memory before it returns.
+        unsafe { cu::memcpy_htod_async(to.0, bytes, stream_of(stream)) }
+            .map_err(|e| self.failed("upload", e))
+    }
+
+    unsafe fn download(&self, stream: Handle, from: Address, bytes: &mut [u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.bind()?;
+        // SAFETY: the caller's.
+        unsafe {
+            cu::memcpy_dtoh_async(bytes, from.0, stream_of(stream))
+                .and_then(|()| cu::stream::synchronize(stream_of(stream)))
+        }
+        .map_err(|e| self.failed("run the kernels", e))
+    }
+
+    unsafe fn copy(&self, stream: Handle, from: Address, to: Address, bytes: usize) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.bind()?;
+        // SAFETY: the caller's.
+        unsafe { cu::memcpy_dtod_async(to.0, from.0, bytes, stream_of(stream)) }
+            .map_err(|e| self.failed("copy", e))
+    }
+
+    unsafe fn clear(&self, stream: Handle, to: Address, bytes: usize) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.bind()?;
+        // SAFETY: the caller's.
+        unsafe { cu::memset_d8_async(to.0, 0, bytes, stream_of(stream)) }
+            .map_err(|e| self.failed("clear memory", e))
+    }
+
+    unsafe fn launch(
+        &self,
+        stream: Handle,
+        launch: Launch,
+        arguments: &mut [*mut c_void],
+    ) -> Result<()> {
+        self.bind()?;
+        let function = self.function(launch.kernel, launch.shared)?;
+        let size = |value: usize| {
+            u32::try_from(value).map_err(|e| self.failed(&format!("launch {}", launch.kernel), e))
+        };
+        let [x, y, z] = launch.grid;
+        let grid = (size(x)?, size(y)?, size(z)?);
+        let block = (size(launch.threads)?, 1, 1);
+        let shared = size(launch.shared)?;
+        // SAFETY: the caller's.
+        unsafe { cu::launch_kernel(function, grid, block, shared, stream_of(stream), arguments) }
+            .map_err(|e| self.failed(&format!("launch {}", launch.kernel), e))
+    }
+
+    unsafe fn multiply(&self, stream: Handle, product: &Product) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the caller's.
+        unsafe { self.blas_product(stream, product) }.map_err(|e| {
+            let Product { m, n, k, .. } = product;
+            self.failed(&format!("multiply [{m}, {k}] by [{k}, {n}]"), e)
+        })
+    }
+
+    unsafe fn synchronize(&self, stream: Handle) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the caller's.
+        unsafe { cu::stream::synchronize(stream_of(stream)) }
+            .map_err(|e| self.failed("run the kernels", e))
+    }
+
+    unsafe fn capture(
+        &self,
+        stream: Handle,
+        record: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Option<Handle>> {
+        self.bind()?;
+        let error = |e| self.failed("record a graph", e);
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the caller's. The capture ends whether recording fails or not.
+        unsafe {
+            cu::stream::begin_capture(stream_of(stream), mode).map_err(error)?;
+            let recorded = record();
+            let graph = cu::stream::end_capture(stream_of(stream));
+            recorded?;
+            let graph = graph.map_err(error)?;
+            let executable = cu::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0));
+            let _ = cu::graph::destroy(graph);
+            Ok(Some(executable.map_err(error)? as usize as Handle))
+        }
+    }
+
+    unsafe fn replay(&self, stream: Handle, graph: Handle) -> Result<()> {
+        self.bind()?;
+        let graph = graph as usize as sys::CUgraphExec;
+        // SAFETY: the caller's.
+        unsafe { cu::graph::launch(graph, stream_of(stream)) }
+            .map_err(|e| self.failed("run a graph", e))
+    }
+
+    unsafe fn destroy_graph(&self, graph: Handle) {
+        if self.bind().is_ok() {
+            // SAFETY: the caller's.
+            let _ = unsafe { cu::graph::exec_destroy(graph as usize as sys::CUgraphExec) };
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The CUDA backend of the inference engine, for NVIDIA GPUs: bf16 storage, f32 arithmetic, own kernels and cuBLASLt.
+//!
+//! - [`CudaBackend`]: implements [`clawhost_engine::Backend`]; [`devices`] lists the GPUs.
+//! - `device`: memory, streams, launches and graphs of a device; unsafe code is there and in `kernels`.
+//! - `kernels`: the kernels of `kernels/*.cu` with their argument types.
+//! - `weights`, `adapters`, `workspace`: what is where in device memory; `plan`: what fits.
+//! - `layers`, `attention`, `head`: the forward pass of serving, scoring and training.
+//! - `runner`, `sampler`: steps of the engine, recorded as graphs; tokens are sampled on the device.
+//! - `scoring`, `backward`, `session`: log-probs, gradients, AdamW.
+//!
+//! The kernels are compiled ahead of time by `cargo xtask kernels`; building this crate needs no CUDA, and a program with it
+//! starts without a driver. The tests compile the same sources as C++ and run them on the CPU.
+
+mod adapters;
+mod attention;
+mod backend;
+mod backward;
+mod device;
+mod head;
+mod inputs;
+mod kernels;
+mod layers;
+mod packing;
+mod plan;
+mod runner;
+mod sampler;
+mod scoring;
+mod session;
+mod weights;
+mod workspace;
+
+pub use backend::CudaBackend;
+pub use device::Precision;
+pub use device::cuda::{DeviceInfo, devices};
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+mod kernel_tests;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+mod tests;

@@ -1,0 +1,104 @@
+//! Sampling after the rows of a step.
+
+use std::sync::Arc;
+
+use clawhost_engine::backend::{Row, RowOutput};
+
+use super::CudaRunner;
+use crate::device::{Buffer, Driver, Result};
+use crate::kernels::{SampleArguments, SampleOutput, SampleRow};
+use crate::sampler::Words;
+
+#[derive(Debug)]
+pub(super) struct SamplingBuffers {
+    rows: Buffer<SampleRow>,
+    words: Buffer<u32>,
+    adjusted: Buffer<f32>,
+    saved: Buffer<f32>,
+    outputs: Buffer<SampleOutput>,
+}
+
+impl SamplingBuffers {
+    pub(super) fn new(driver: &Arc<dyn Driver>) -> Result<Self> {
+        Ok(Self {
+            rows: Buffer::new(driver, 0)?,
+            words: Buffer::new(driver, 1)?,
+            adjusted: Buffer::new(driver, 0)?,
+            saved: Buffer::new(driver, 0)?,
+            outputs: Buffer::new(driver, 0)?,
+        })
+    }
+}
+
+impl CudaRunner {
+    /// Samples after the rows that want it. `places` has the row of logits of every row of the batch. No sampler changes
+    /// before all have sampled.
+    pub(super) fn sample(&mut self, rows: &[Row<'_>], places: &[usize]) -> Result<Vec<RowOutput>> {
+        let mut outputs: Vec<RowOutput> = vec![None; rows.len()];
+        let (mut words, mut sampled, mut kernel_rows) = (Words::new(), Vec::new(), Vec::new());
+        for (index, row) in rows.iter().enumerate().filter(|(_, row)| row.sample) {
+            let sampler = self.samplers.get(&row.request);
+            let sampler = sampler.expect("requests are added before they run");
+            match sampler.row(places[index], row.bitmask, &mut words) {
+                Ok(kernel_row) => {
+                    sampled.push(index);
+                    kernel_rows.push(kernel_row);
+                }
+                Err(error) => outputs[index] = Some(Err(error)),
+            }
+        }
+        if !kernel_rows.is_empty() {
+            let results = self.run_sampler(&kernel_rows, &words)?;
+            for (index, result) in sampled.iter().zip(&results) {
+                let sampler = &self.samplers[&rows[*index].request];
+                outputs[*index] = Some(sampler.output(result));
+            }
+        }
+        for (row, output) in rows.iter().zip(&outputs) {
+            if let Some(Ok(token)) = output {
+                let sampler = self.samplers.get_mut(&row.request);
+                sampler.expect("it has sampled").accept(token.id);
+            }
+        }
+        Ok(outputs)
+    }
+
+    fn run_sampler(&mut self, rows: &[SampleRow], words: &[u32]) -> Result<Vec<SampleOutput>> {
+        let driver = &self.shared.driver;
+        let stride = self.shared.device_model.logits_stride();
+        let suppressed = rows.iter().map(|row| row.suppressed_count).max();
+        let saved_stride = suppressed.unwrap_or(0).max(1);
+        let buffers = &mut self.sampling;
+        if rows.len() > buffers.rows.len() {
+            let count = rows.len().next_power_of_two();
+            buffers.rows = Buffer::new(driver, count)?;
+            buffers.outputs = Buffer::new(driver, count)?;
+            buffers.adjusted = Buffer::new(driver, count * stride)?;
+        }
+        if words.len() > buffers.words.len() {
+            buffers.words = Buffer::new(driver, words.len().next_power_of_two())?;
+        }
+        let saved = rows.len() * saved_stride as usize;
+        if saved > buffers.saved.len() {
+            buffers.saved = Buffer::new(driver, saved.next_power_of_two())?;
+        }
+        self.stream.upload(&buffers.rows, 0, rows)?;
+        self.stream.upload(&buffers.words, 0, words)?;
+        let int = |value: usize| i32::try_from(value).expect("checked by the memory plan");
+        let arguments = SampleArguments {
+            logits: self.logits.address(),
+            stride: int(stride),
+            vocab: int(self.shared.model.config().vocab_size),
+            rows: buffers.rows.address(),
+            words: buffers.words.address(),
+            adjusted: buffers.adjusted.address(),
+            saved: buffers.saved.address(),
+            saved_stride,
+            outputs: buffers.outputs.address(),
+        };
+        self.stream.sample(arguments, rows.len())?;
+        let mut outputs = vec![SampleOutput::default(); rows.len()];
+        self.stream.download(&buffers.outputs, 0, &mut outputs)?;
+        Ok(outputs)
+    }
+}

@@ -1,0 +1,329 @@
+//! The forward pass over packed sequences, for scores and for training, with the buffers that it needs.
+
+use std::sync::Arc;
+
+use clawhost_engine::backend::{Sequence, SequenceScores};
+use clawhost_engine::background;
+
+use crate::adapters::DeviceAdapter;
+use crate::attention::{self, HeadShape, PlacedTiles, Tiles};
+use crate::backend::{Shared, head_shape};
+use crate::device::{Address, Result, Stream, Values};
+use crate::head::{LogitsChunk, Positions};
+use crate::inputs::{Inputs, List, Lists};
+use crate::kernels::{AttentionArguments, DecodeWorkspace};
+use crate::layers::{Lora, Pass, QkvTarget, Selection};
+use crate::packing::{Packed, pack};
+use crate::weights::DeviceModel;
+use crate::workspace::Workspace;
+
+/// A stream with the buffers of passes over packed sequences.
+#[derive(Debug)]
+pub(crate) struct Scorer {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) stream: Stream,
+    pub(crate) work: Workspace,
+    pub(crate) chunk: LogitsChunk,
+}
+
+/// The lists of a micro-batch on the device.
+#[derive(Debug)]
+pub(crate) struct PackedInputs {
+    inputs: Inputs,
+    tokens: List,
+    positions: List,
+    starts: List,
+    rows: List,
+    prefill: (List, usize),
+    general: (List, usize),
+    backward: (List, usize),
+    pub(crate) token_count: usize,
+    pub(crate) row_count: usize,
+}
+
+impl PackedInputs {
+    pub(crate) fn new(stream: &Stream, shape: HeadShape, packed: &Packed) -> Result<Self> {
+        let lengths = || packed.lengths.iter().copied();
+        let mut starts = vec![0];
+        for length in lengths() {
+            starts.push(starts[starts.len() - 1] + length);
+        }
+        let tiles = Tiles::new(shape, lengths(), false);
+        let backward = Tiles::backward(shape, lengths());
+        let mut lists = Lists::default();
+        let mut push_tiles = |tiles: Vec<i32>| {
+            let count = attention::count(&tiles);
+            (lists.push(tiles), count)
+        };
+        let (prefill, general) = (push_tiles(tiles.prefill), push_tiles(tiles.general));
+        let backward = push_tiles(backward);
+        let tokens = lists.push_sizes(packed.tokens.iter().map(|id| *id as usize));
+        let positions = lists.push_sizes(lengths().flat_map(|length| 0..length));
+        let (starts, rows) = (
+            lists.push_sizes(starts),
+            lists.push_sizes(packed.rows.iter().copied()),
+        );
+        let inputs = Inputs::new(&stream.driver, lists.len())?;
+        inputs.upload(stream, &lists)?;
+        Ok(Self {
+            inputs,
+            tokens,
+            positions,
+            starts,
+            rows,
+            prefill,
+            general,
+            backward,
+            token_count: packed.tokens.len(),
+            row_count: packed.rows.len(),
+        })
+    }
+
+    /// The tokens' ids.
+    pub(crate) fn tokens(&self) -> Address {
+        self.inputs.at(self.tokens)
+    }
+
+    /// The tokens' positions in their sequences.
+    pub(crate) fn positions(&self) -> Address {
+        self.inputs.at(self.positions)
+    }
+
+    /// The packed row of each scored position.
+    pub(crate) fn rows(&self) -> Address {
+        self.inputs.at(self.rows)
+    }
+
+    /// The tiles of the backward pass.
+    pub(crate) fn backward_tiles(&self) -> (Address, usize) {
+        (self.inputs.at(self.backward.0), self.backward.1)
+    }
+
+    /// The arguments of attention without tiles; `lse` may be null.
+    pub(crate) fn attention(
+        &self,
+        model: &DeviceModel,
+        work: &Workspace,
+        lse: Address,
+    ) -> AttentionArguments {
+        let c = &model.config;
+        let int = |value: usize| i32::try_from(value).expect("checked by the memory plan");
+        AttentionArguments {
+            qkv: work.qkv.address(),
+            qkv_stride: int(model.qkv_width()),
+            out: work.attended.address(),
+            kv: Address::NULL,
+            block_stride: 0,
+            starts: self.inputs.at(self.starts),
+            past: Address::NULL,
+            tables: Address::NULL,
+            table_stride: 0,
+            tiles: Address::NULL,
+            lse,
+            lse_stride: int(self.token_count),
+            heads: int(c.num_attention_heads),
+            kv_heads: int(c.num_key_value_heads),
+            dim: int(c.head_dim),
+            scale: 1.0 / (c.head_dim as f32).sqrt(),
+        }
+    }
+
+    /// Computes attention.
+    pub(crate) fn attend(
+        &self,
+        stream: &Stream,
+        model: &DeviceModel,
+        arguments: AttentionArguments,
+    ) -> Result<()> {
+        let at = |(list, count): (List, usize)| (self.inputs.at(list), count);
+        let tiles = PlacedTiles {
+            prefill: at(self.prefill),
+            decode: (Address::NULL, 0),
+            general: at(self.general),
+        };
+        let none = DecodeWorkspace {
+            outputs: Address::NULL,
+            sums: Address::NULL,
+            finished: Address::NULL,
+        };
+        attention::forward(stream, model.precision(), arguments, tiles, (none, 0))
+    }
+}
+
+/// The buffers of a scorer that is not in use.
+pub(crate) type ScorerBuffers = (Stream, Workspace, LogitsChunk);
+
+impl Scorer {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Result<Self> {
+        let (driver, c) = (&shared.driver, shared.model.config());
+        let buffers = (
+            Stream::new(driver)?,
+            Workspace::new(driver, c, shared.precision, (16, 8))?,
+            LogitsChunk::new(driver, &shared.device_model)?,
+        );
+        Ok(Self::from_buffers(shared, buffers))
+    }
+
+    pub(crate) fn from_buffers(shared: &Arc<Shared>, (stream, work, chunk): ScorerBuffers) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            stream,
+            work,
+            chunk,
+        }
+    }
+
+    pub(crate) fn into_buffers(self) -> ScorerBuffers {
+        (self.stream, self.work, self.chunk)
+    }
+
+    /// Makes room for a micro-batch.
+    pub(crate) fn reserve(&mut self, tokens: usize, adapter: Option<&DeviceAdapter>) -> Result<()> {
+        let rank = adapter.map_or(8, |adapter| adapter.layout.max_stacked);
+        if !self.work.fits((tokens, rank)) {
+            self.stream.synchronize()?;
+            let size = self.work.grown((tokens, rank));
+            let (driver, c) = (&self.shared.driver, self.shared.model.config());
+            self.work = Workspace::new(driver, c, self.shared.precision, size)?;
+        }
+        Ok(())
+    }
+
+    /// Runs all layers; `before_layer` gets the residual stream before each. The rows that predict scored tokens end in
+    /// `work.selected`, and their norm in `work.normed`.
+    pub(crate) fn forward(
+        &self,
+        model: &DeviceModel,
+        adapter: Option<&DeviceAdapter>,
+        inputs: &PackedInputs,
+        before_layer: &mut dyn FnMut(Address) -> Result<()>,
+    ) -> Result<()> {
+        let (tokens, rows) = (inputs.token_count, inputs.row_count);
+        let groups: Vec<_> = adapter
+            .iter()
+            .map(|adapter| (0..tokens, *adapter))
+            .collect();
+        let ends: Vec<_> = adapter.iter().map(|adapter| (0..rows, *adapter)).collect();
+        let pass = Pass {
+            stream: &self.stream,
+            model,
+            work: &self.work,
+            tokens,
+            lora: Lora::Groups(&groups),
+        };
+        let selection = Selection {
+            rows: inputs.rows(),
+            count: rows,
+            lora: Lora::Groups(&ends),
+        };
+        let arguments = inputs.attention(model, &self.work, Address::NULL);
+        pass.embed(inputs.tokens(), inputs.positions())?;
+        let layers = model.config.num_hidden_layers;
+        let mut x = self.work.x.address();
+        for layer in 0..layers {
+            self.yield_to_requests()?;
+            before_layer(x)?;
+            let selection = (layer + 1 == layers).then_some(&selection);
+            let attend = &mut || inputs.attend(&self.stream, model, arguments);
+            x = pass.layer(layer, x, QkvTarget::default(), selection, false, attend)?;
+        }
+        self.yield_to_requests()?;
+        let shape = (rows, model.config.hidden_size);
+        let gain = model.exact(model.layout.final_norm);
+        let at = (x, gain, self.work.normed.address());
+        let eps = model.config.rms_norm_eps;
+        self.stream.rms_norm(model.precision(), at, shape, eps)
+    }
+
+    /// Lets requests run. The work so far is finished first: what is on the stream would delay them.
+    pub(crate) fn yield_to_requests(&self) -> Result<()> {
+        self.stream.synchronize()?;
+        background::yield_to_requests();
+        Ok(())
+    }
+
+    /// Computes the scores of sequences.
+    pub(crate) fn score(
+        &mut self,
+        model: &DeviceModel,
+        adapter: Option<&DeviceAdapter>,
+        sequences: &[Sequence<'_>],
+    ) -> Result<Vec<SequenceScores>> {
+        let mut scores = Vec::with_capacity(sequences.len());
+        for packed in pack(&self.shared, sequences)? {
+            self.reserve(packed.tokens.len(), adapter)?;
+            let inputs = PackedInputs::new(&self.stream, head_shape(&self.shared), &packed)?;
+            self.forward(model, adapter, &inputs, &mut |_| Ok(()))?;
+            let positions = self.score_rows(model, &packed)?;
+            scores.extend(positions.read(&self.stream, &packed)?);
+        }
+        Ok(scores)
+    }
+
+    /// Scores the rows of the last forward pass.
+    pub(crate) fn score_rows(&self, model: &DeviceModel, packed: &Packed) -> Result<Positions> {
+        let positions = Positions::new(&self.stream, packed)?;
+        let pass = Pass {
+            stream: &self.stream,
+            model,
+            work: &self.work,
+            tokens: packed.rows.len(),
+            lora: Lora::None,
+        };
+        positions.score(&pass, &self.chunk, self.work.normed.address())?;
+        Ok(positions)
+    }
+}
+
+/// The state of a forward pass that its backward pass needs.
+#[derive(Debug)]
+pub(crate) struct MicroBatch {
+    pub(crate) inputs: PackedInputs,
+    pub(crate) positions: Positions,
+    /// Residual stream before each layer.
+    pub(crate) layer_inputs: Vec<Values>,
+    /// Residual stream at the scored positions, before and after the final norm.
+    pub(crate) outputs: Values,
+    pub(crate) normed: Values,
+}
+
+impl Scorer {
+    /// As [`Scorer::score`] for one micro-batch, and keeps what its backward pass needs.
+    pub(crate) fn forward_train(
+        &mut self,
+        model: &DeviceModel,
+        adapter: Option<&DeviceAdapter>,
+        packed: Packed,
+    ) -> Result<(MicroBatch, Vec<SequenceScores>)> {
+        self.reserve(packed.tokens.len(), adapter)?;
+        let inputs = PackedInputs::new(&self.stream, head_shape(&self.shared), &packed)?;
+        let (driver, precision) = (&self.shared.driver, model.precision());
+        let h = model.config.hidden_size;
+        let mut layer_inputs = Vec::with_capacity(model.config.num_hidden_layers);
+        self.forward(model, adapter, &inputs, &mut |x| {
+            let kept = Values::new(driver, precision, inputs.token_count * h)?;
+            let bytes = kept.len() * precision.bytes();
+            self.stream.copy_bytes(x, kept.address(), bytes)?;
+            layer_inputs.push(kept);
+            Ok(())
+        })?;
+        let keep = |from: &Values| -> Result<Values> {
+            let kept = Values::new(driver, precision, inputs.row_count * h)?;
+            let bytes = kept.len() * precision.bytes();
+            self.stream
+                .copy_bytes(from.address(), kept.address(), bytes)?;
+            Ok(kept)
+        };
+        let (outputs, normed) = (keep(&self.work.selected)?, keep(&self.work.normed)?);
+        let positions = self.score_rows(model, &packed)?;
+        let scores = positions.read(&self.stream, &packed)?;
+        let micro_batch = MicroBatch {
+            inputs,
+            positions,
+            layer_inputs,
+            outputs,
+            normed,
+        };
+        Ok((micro_batch, scores))
+    }
+}

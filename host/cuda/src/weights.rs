@@ -1,0 +1,305 @@
+//! The weights of a model in device memory: one buffer in the precision of the products, and one of f32 for the gains of
+//! norms and the biases, which kernels read as they are.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use clawhost_model::{Model, ModelConfig, ParameterIndex, Target, TensorRole, frequencies};
+
+use crate::adapters::Projection;
+use crate::device::{Address, Buffer, Precision, Result, Stream, Values};
+
+/// Offsets are multiples of this, so that every tensor can be read 16 bytes at a time.
+const ALIGNMENT: usize = 8;
+
+/// Where a named tensor lies in a flat buffer: `rows` of `width` values, `stride` apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TensorPlace {
+    pub(crate) at: usize,
+    pub(crate) rows: usize,
+    pub(crate) width: usize,
+    pub(crate) stride: usize,
+}
+
+impl TensorPlace {
+    fn rows(self) -> impl Iterator<Item = (usize, Range<usize>)> {
+        (0..self.rows).map(move |row| {
+            let at = self.at + row * self.stride;
+            (row * self.width, at..at + self.width)
+        })
+    }
+}
+
+/// A flat buffer of named tensors, zero between them.
+pub(crate) fn scatter<'a>(
+    places: &[TensorPlace],
+    total: usize,
+    tensors: impl IntoIterator<Item = &'a [f32]>,
+) -> Vec<f32> {
+    let mut flat = vec![0.0; total];
+    for (place, tensor) in places.iter().zip(tensors) {
+        for (from, to) in place.rows() {
+            let width = to.len();
+            flat[to].copy_from_slice(&tensor[from..from + width]);
+        }
+    }
+    flat
+}
+
+/// The named tensors of a flat buffer.
+pub(crate) fn gather(places: &[TensorPlace], flat: &[f32]) -> Vec<Vec<f32>> {
+    let tensor = |place: &TensorPlace| {
+        let mut values = Vec::with_capacity(place.rows * place.width);
+        for (_, range) in place.rows() {
+            values.extend_from_slice(&flat[range]);
+        }
+        values
+    };
+    places.iter().map(tensor).collect()
+}
+
+/// Offsets of a layer's tensors; `None` where the model has no such tensor.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LayerLayout {
+    weights: [usize; 4],
+    biases: [Option<usize>; 4],
+    pub(crate) input_norm: usize,
+    pub(crate) post_norm: usize,
+    /// Of queries and of keys.
+    pub(crate) head_norms: Option<(usize, usize)>,
+}
+
+impl LayerLayout {
+    pub(crate) fn weight(&self, projection: Projection) -> usize {
+        self.weights[projection as usize]
+    }
+
+    pub(crate) fn bias(&self, projection: Projection) -> Option<usize> {
+        self.biases[projection as usize]
+    }
+}
+
+/// Offsets of all tensors: first the matrices, to which weight decay applies, then gains and biases.
+#[derive(Debug, Clone)]
+pub(crate) struct ModelLayout {
+    pub(crate) embed: usize,
+    pub(crate) head: usize,
+    pub(crate) layers: Vec<LayerLayout>,
+    pub(crate) final_norm: usize,
+    /// End of the matrices.
+    pub(crate) matrices: usize,
+    pub(crate) total: usize,
+    /// The named tensors, in the order of [`Model::parameters`].
+    pub(crate) tensors: Vec<TensorPlace>,
+}
+
+impl ModelLayout {
+    pub(crate) fn new(c: &ModelConfig) -> Self {
+        let mut total = 0;
+        let mut place = |len: usize| {
+            let at = total;
+            total += len.next_multiple_of(ALIGNMENT);
+            at
+        };
+        let table = c.vocab_size * c.hidden_size;
+        let embed = place(table);
+        let head = if c.tie_word_embeddings {
+            embed
+        } else {
+            place(table)
+        };
+        let mut layers = vec![LayerLayout::default(); c.num_hidden_layers];
+        for layer in &mut layers {
+            layer.weights = Projection::ALL.map(|projection| {
+                let (inputs, outputs) = projection.widths(c);
+                place(inputs * outputs)
+            });
+        }
+        let matrices = place(0);
+        for layer in &mut layers {
+            layer.input_norm = place(c.hidden_size);
+            layer.post_norm = place(c.hidden_size);
+            layer.head_norms = c
+                .has_head_norms()
+                .then(|| (place(c.head_dim), place(c.head_dim)));
+            layer.biases = Projection::ALL.map(|projection| {
+                let has = projection
+                    .targets()
+                    .iter()
+                    .any(|target| c.has_bias(*target));
+                has.then(|| place(projection.widths(c).1))
+            });
+        }
+        let final_norm = place(c.hidden_size);
+        let mut layout = Self {
+            embed,
+            head,
+            layers,
+            final_norm,
+            matrices,
+            total,
+            tensors: Vec::new(),
+        };
+        layout.tensors = layout.places(c);
+        layout
+    }
+
+    fn places(&self, c: &ModelConfig) -> Vec<TensorPlace> {
+        let parameters = ParameterIndex::new(c);
+        let count = parameters.head() + usize::from(!c.tie_word_embeddings);
+        let empty = TensorPlace {
+            at: 0,
+            rows: 0,
+            width: 0,
+            stride: 0,
+        };
+        let mut places = vec![empty; count];
+        let mut set = |index: usize, at: usize, width: usize| {
+            places[index] = TensorPlace {
+                at,
+                rows: 1,
+                width,
+                stride: width,
+            };
+        };
+        let table = c.vocab_size * c.hidden_size;
+        set(parameters.embed(), self.embed, table);
+        set(parameters.final_norm(), self.final_norm, c.hidden_size);
+        if !c.tie_word_embeddings {
+            set(parameters.head(), self.head, table);
+        }
+        for (l, layer) in self.layers.iter().enumerate() {
+            let mut named = |role, at, width| {
+                if let Some(index) = parameters.index(l, role) {
+                    set(index, at, width);
+                }
+            };
+            named(TensorRole::InputNorm, layer.input_norm, c.hidden_size);
+            named(TensorRole::PostNorm, layer.post_norm, c.hidden_size);
+            if let Some((q, k)) = layer.head_norms {
+                named(TensorRole::QNorm, q, c.head_dim);
+                named(TensorRole::KNorm, k, c.head_dim);
+            }
+            for projection in Projection::ALL {
+                let mut column = 0;
+                for target in projection.targets() {
+                    let (inputs, outputs) = clawhost_model::TargetLayer::widths(*target, c);
+                    let at = layer.weight(projection) + column * inputs;
+                    named(TensorRole::Weight(*target), at, inputs * outputs);
+                    if let Some(bias) = layer.bias(projection) {
+                        named(TensorRole::Bias(*target), bias + column, outputs);
+                    }
+                    column += outputs;
+                }
+            }
+        }
+        places
+    }
+}
+
+/// A model on the device.
+#[derive(Debug)]
+pub(crate) struct DeviceModel {
+    pub(crate) config: ModelConfig,
+    pub(crate) layout: Arc<ModelLayout>,
+    pub(crate) values: Values,
+    /// Gains and biases, from this offset of the layout on.
+    exact: Arc<Buffer<f32>>,
+    exact_base: usize,
+    pub(crate) frequencies: Buffer<f32>,
+    pub(crate) rope_scale: f32,
+}
+
+impl DeviceModel {
+    /// Uploads a model.
+    pub(crate) fn new(stream: &Stream, model: &Model, precision: Precision) -> Result<Self> {
+        let layout = ModelLayout::new(model.config());
+        let exact = Buffer::new(&stream.driver, layout.total - layout.matrices)?;
+        let loaded =
+            Self::with_exact(stream, model, precision, (Arc::new(exact), layout.matrices))?;
+        let parameters = model.parameters();
+        for (place, (_, values)) in loaded.layout.tensors.iter().zip(&parameters) {
+            if place.at >= loaded.layout.matrices {
+                stream.upload(&loaded.exact, place.at - loaded.exact_base, values)?;
+            }
+        }
+        stream.synchronize()?;
+        Ok(loaded)
+    }
+
+    /// Uploads the matrices of a model whose gains and biases are in `exact`, from an offset of the layout on.
+    pub(crate) fn with_exact(
+        stream: &Stream,
+        model: &Model,
+        precision: Precision,
+        (exact, exact_base): (Arc<Buffer<f32>>, usize),
+    ) -> Result<Self> {
+        let config = model.config().clone();
+        let layout = Arc::new(ModelLayout::new(&config));
+        let driver = &stream.driver;
+        let values = Values::new(driver, precision, layout.matrices)?;
+        for (place, (_, tensor)) in layout.tensors.iter().zip(model.parameters()) {
+            if place.at < layout.matrices {
+                stream.upload_values(&values, place.at, tensor)?;
+            }
+        }
+        let (angles, rope_scale) = frequencies(&config);
+        let frequencies = Buffer::new(driver, angles.len())?;
+        stream.upload(&frequencies, 0, &angles)?;
+        Ok(Self {
+            config,
+            layout,
+            values,
+            exact,
+            exact_base,
+            frequencies,
+            rope_scale,
+        })
+    }
+
+    pub(crate) fn precision(&self) -> Precision {
+        self.values.precision
+    }
+
+    /// The address of a matrix.
+    pub(crate) fn matrix(&self, offset: usize) -> Address {
+        self.values.at(offset)
+    }
+
+    /// The address of a gain or bias.
+    pub(crate) fn exact(&self, offset: usize) -> Address {
+        self.exact.at(offset - self.exact_base)
+    }
+
+    /// The address of an optional gain or bias; null where there is none.
+    pub(crate) fn exact_or_null(&self, offset: Option<usize>) -> Address {
+        offset.map_or(Address::NULL, |offset| self.exact(offset))
+    }
+
+    /// Queries, keys and values of a token.
+    pub(crate) fn qkv_width(&self) -> usize {
+        Projection::Qkv.widths(&self.config).1
+    }
+
+    /// Values of a row of logits, with padding to whole packs of 16 bytes.
+    pub(crate) fn logits_stride(&self) -> usize {
+        self.config.vocab_size.next_multiple_of(ALIGNMENT)
+    }
+}
+
+/// Bytes of a model's weights on the device.
+pub(crate) fn model_bytes(c: &ModelConfig, precision: Precision) -> usize {
+    let layout = ModelLayout::new(c);
+    layout.matrices * precision.bytes() + (layout.total - layout.matrices) * size_of::<f32>()
+}
+
+/// The column at which a target begins in the output of its projection.
+pub(crate) fn first_column(c: &ModelConfig, projection: Projection, target: Target) -> usize {
+    let before = projection
+        .targets()
+        .iter()
+        .take_while(|own| **own != target);
+    before
+        .map(|own| clawhost_model::TargetLayer::widths(*own, c).1)
+        .sum()
+}

@@ -1,0 +1,60 @@
+//! The engine's test suite on a GPU, in both precisions, and agreement with the CPU backend. On a machine without a GPU
+//! this binary says so and ends; the same code runs there on an emulated device (`src/tests.rs`).
+
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+use std::io::Write;
+use std::sync::Arc;
+
+use clawhost_cpu::CpuBackend;
+use clawhost_cuda::{CudaBackend, Precision, devices};
+use clawhost_engine::backend::{AdapterSlot, Backend, Candidates, Sequence};
+use clawhost_engine::testing::Tolerance;
+use clawhost_model::testing::tiny;
+use clawhost_model::{Model, ModelConfig};
+
+/// The first GPU with this model. Without one the test binary ends, successfully.
+fn gpu(model: Arc<Model>, precision: Precision) -> Arc<CudaBackend> {
+    if devices().unwrap().is_empty() {
+        // Not captured, unlike what tests print.
+        let _ = std::io::stderr().write_all(b"no NVIDIA GPU: the tests on a GPU are skipped\n");
+        std::process::exit(0);
+    }
+    Arc::new(CudaBackend::new(0, model, precision).unwrap())
+}
+
+clawhost_engine::backend_suite!(f32, Tolerance::F32, |model| gpu(model, Precision::F32));
+clawhost_engine::backend_suite!(bf16, Tolerance::BF16, |model| gpu(model, Precision::Bf16));
+
+/// A model whose heads the tensor-core kernels run.
+fn model() -> Arc<Model> {
+    let config = ModelConfig {
+        hidden_size: 256,
+        intermediate_size: 512,
+        head_dim: 64,
+        vocab_size: 1001,
+        ..tiny()
+    };
+    Arc::new(Model::random(config, 3))
+}
+
+#[test]
+fn scores_agree_with_the_cpu_backend() {
+    let model = model();
+    let cpu = CpuBackend::new(Arc::clone(&model));
+    let tokens: Vec<u32> = (0..300).map(|i| i * 37 % 1001).collect();
+    let sequence = Sequence {
+        tokens: &tokens,
+        start: 1,
+        temperature: 0.9,
+        candidates: Candidates::Top(4),
+    };
+    let expected = cpu.score(AdapterSlot::BASE, &[sequence]).unwrap();
+    for (precision, bound) in [(Precision::F32, 1e-3), (Precision::Bf16, 1e-1)] {
+        let gpu = gpu(Arc::clone(&model), precision);
+        let found = gpu.score(AdapterSlot::BASE, &[sequence]).unwrap();
+        let pairs = found[0].logprobs.iter().zip(&expected[0].logprobs);
+        let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(worst < bound, "{precision:?}: {worst}");
+    }
+}

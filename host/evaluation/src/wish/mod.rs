@@ -1,0 +1,230 @@
+//! Wishes of people who talk to a real pretrained model.
+//!
+//! A wish is a preference about replies that any model can meet without knowledge: their length, form, language, tone,
+//! units, address. A person never states it in advance. Each wish has a scorer for replies, the opposite request with a
+//! scorer of its own (what was learned must not displace an explicit request), and a phrase that asks for it (a model
+//! that does not follow it when instructed to cannot learn it).
+//!
+//! The scorers are pure functions of the text, written without the lexicons of any judge. The person is satisfied with a
+//! reply of score 1, so persona and report share this rule; the judges see only what the person says.
+
+mod address;
+mod code;
+mod follow_up;
+mod form;
+mod language;
+mod length;
+mod letters;
+mod person;
+mod questions;
+pub(crate) mod skills;
+mod spec;
+mod text;
+mod tone;
+mod units;
+
+pub(crate) use self::person::Person;
+pub(crate) use self::questions::Part;
+use self::questions::questions;
+use self::spec::WishSpec;
+
+/// A wish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Wish {
+    /// One short sentence.
+    Short,
+    /// A list of points.
+    Bullets,
+    /// One plain paragraph.
+    Plain,
+    /// In French.
+    French,
+    /// In Spanish.
+    Spanish,
+    /// A formal tone.
+    Formal,
+    /// A friendly tone.
+    Friendly,
+    /// Metric units.
+    Metric,
+    /// Addresses the person by name.
+    Name,
+    /// Addresses the person as captain.
+    Captain,
+    /// Lower case.
+    Lower,
+    /// Code without an explanation.
+    CodeOnly,
+    /// Ends with a question.
+    AskBack,
+}
+
+impl Wish {
+    /// All wishes, in the order of reports.
+    pub const ALL: [Wish; 13] = [
+        Wish::Short,
+        Wish::Bullets,
+        Wish::Plain,
+        Wish::French,
+        Wish::Spanish,
+        Wish::Formal,
+        Wish::Friendly,
+        Wish::Metric,
+        Wish::Name,
+        Wish::Captain,
+        Wish::Lower,
+        Wish::CodeOnly,
+        Wish::AskBack,
+    ];
+
+    fn spec(self) -> &'static WishSpec {
+        match self {
+            Wish::Short => &length::SHORT,
+            Wish::Bullets => &form::BULLETS,
+            Wish::Plain => &form::PLAIN,
+            Wish::French => &language::FRENCH,
+            Wish::Spanish => &language::SPANISH,
+            Wish::Formal => &tone::FORMAL,
+            Wish::Friendly => &tone::FRIENDLY,
+            Wish::Metric => &units::METRIC,
+            Wish::Name => &address::NAME,
+            Wish::Captain => &address::CAPTAIN,
+            Wish::Lower => &letters::LOWER,
+            Wish::CodeOnly => &code::CODE_ONLY,
+            Wish::AskBack => &follow_up::ASK_BACK,
+        }
+    }
+
+    /// Name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        self.spec().name
+    }
+
+    /// Name of the person who takes the wish back.
+    pub(crate) fn reversed_name(self) -> &'static str {
+        self.spec().reversed_name
+    }
+
+    /// One-line description.
+    pub fn about(self) -> &'static str {
+        self.spec().about
+    }
+
+    /// How well a reply meets the wish, in [0, 1].
+    pub fn score(self, reply: &str) -> f64 {
+        (self.spec().score)(reply)
+    }
+
+    /// How well a reply meets an explicit request for the opposite, in [0, 1].
+    pub fn score_opposite(self, reply: &str) -> f64 {
+        (self.spec().score_opposite)(reply)
+    }
+
+    /// Held-out question number `at`, counted modulo their number.
+    pub(crate) fn held_out_question(self, at: usize) -> String {
+        let questions = questions(self.spec().topic, Part::HeldOut);
+        questions[at % questions.len()].to_owned()
+    }
+
+    /// Held-out question number `at` with the wish stated.
+    pub(crate) fn instructed(self, at: usize) -> String {
+        format!("{} {}", self.held_out_question(at), self.spec().ask)
+    }
+
+    /// Held-out question number `at` with an explicit request for the opposite.
+    pub(crate) fn opposite(self, at: usize) -> String {
+        let requests = self.spec().opposite;
+        format!(
+            "{} {}",
+            self.held_out_question(at),
+            requests[at % requests.len()]
+        )
+    }
+
+    /// Whether a message contains the wish.
+    #[cfg(test)]
+    pub(crate) fn is_asked_for(self, message: &str) -> bool {
+        let spec = self.spec();
+        message.contains(spec.ask) || spec.complaints.iter().any(|text| message.contains(text))
+    }
+
+    /// Whether a message explicitly contains the opposite.
+    #[cfg(test)]
+    pub(crate) fn is_opposed(self, message: &str) -> bool {
+        let spec = self.spec();
+        let mut requests = spec.opposite.iter().chain(spec.takes_back);
+        requests.any(|text| message.contains(text))
+    }
+
+    /// What a prompt of another skill ends with, so that its check does not depend on the wish. Empty for most wishes.
+    pub(crate) fn skill_suffix(self) -> &'static str {
+        match self {
+            Wish::French | Wish::Spanish => " Answer in English.",
+            _ => "",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn wishes_are_named_and_worded() {
+        let names: HashSet<&str> = Wish::ALL
+            .into_iter()
+            .flat_map(|wish| [wish.name(), wish.reversed_name()])
+            .collect();
+        assert_eq!(names.len(), 2 * Wish::ALL.len());
+        for wish in Wish::ALL {
+            let spec = wish.spec();
+            assert!(
+                spec.complaints.len() >= 4 && spec.thanks.len() >= 3,
+                "{wish:?}"
+            );
+            assert!(
+                spec.opposite.len() >= 3 && spec.takes_back.len() >= 3,
+                "{wish:?}"
+            );
+            let all = [
+                spec.complaints,
+                spec.thanks,
+                spec.opposite,
+                spec.takes_back,
+                &[spec.ask],
+            ]
+            .concat();
+            for text in all {
+                assert!(text.ends_with(['.', '!', '?']), "{text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_reply_meets_a_wish_and_its_opposite_fully() {
+        let long = "The sky is blue because air scatters light. ".repeat(12);
+        let replies = [
+            "The sky is blue because the air scatters blue light more than red light.",
+            "- one thing\n- another thing\n- a third thing",
+            "Le ciel est bleu pour nous et les autres.",
+            "the sky is 5 km up. do you like that?",
+            "Hey Robin, it's a lovely blue! Enjoy it, captain! Do you like it?",
+            "def add(a, b):\n    return a + b",
+            &long,
+        ];
+        for wish in Wish::ALL {
+            for reply in replies {
+                let (score, opposite) = (wish.score(reply), wish.score_opposite(reply));
+                assert!((0.0..=1.0).contains(&score) && (0.0..=1.0).contains(&opposite));
+                assert!(score + opposite < 2.0, "{wish:?}: {reply:?}");
+            }
+            assert_eq!(
+                (wish.score(""), wish.score_opposite("")),
+                (0.0, 0.0),
+                "{wish:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The shape of an adapter: which linear layers it changes, rank and alpha.
+
+use crate::config::ModelConfig;
+use crate::error::LoadError;
+
+pub use clawhost_config::{LoraSpec, Target};
+
+/// Where a target is in the model.
+pub trait TargetLayer {
+    /// Module path within a layer, as in PEFT.
+    fn module(self) -> &'static str;
+    /// `(inputs, outputs)` of the layer.
+    fn widths(self, c: &ModelConfig) -> (usize, usize);
+}
+
+impl TargetLayer for Target {
+    fn module(self) -> &'static str {
+        match self {
+            Self::Q => "self_attn.q_proj",
+            Self::K => "self_attn.k_proj",
+            Self::V => "self_attn.v_proj",
+            Self::O => "self_attn.o_proj",
+            Self::Gate => "mlp.gate_proj",
+            Self::Up => "mlp.up_proj",
+            Self::Down => "mlp.down_proj",
+        }
+    }
+
+    fn widths(self, c: &ModelConfig) -> (usize, usize) {
+        match self {
+            Self::Q => (c.hidden_size, c.query_width()),
+            Self::K | Self::V => (c.hidden_size, c.key_width()),
+            Self::O => (c.query_width(), c.hidden_size),
+            Self::Gate | Self::Up => (c.hidden_size, c.intermediate_size),
+            Self::Down => (c.intermediate_size, c.hidden_size),
+        }
+    }
+}
+
+/// The targets in listing order, without duplicates.
+pub(super) fn sorted_targets(spec: &LoraSpec) -> impl Iterator<Item = Target> + '_ {
+    Target::ALL.into_iter().filter(|t| spec.targets.contains(t))
+}
+
+pub(super) fn check(spec: &LoraSpec) -> Result<(), LoadError> {
+    if spec.rank == 0 || spec.rank > 1024 {
+        return Err(mismatch(format!("rank {} is outside 1..=1024", spec.rank)));
+    }
+    if !spec.alpha.is_finite() || spec.targets.is_empty() {
+        return Err(mismatch(
+            "alpha must be finite and targets must not be empty".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+/// The alpha of plain LoRA for an update that is scaled by `alpha / rank` or, with rank-stabilized LoRA (Kalajdzievski
+/// 2023), by `alpha / sqrt(rank)`.
+pub(super) fn plain_alpha(rank: usize, alpha: f32, rank_stabilized: bool) -> f32 {
+    if rank_stabilized {
+        alpha * (rank as f32).sqrt()
+    } else {
+        alpha
+    }
+}
+
+pub(super) fn mismatch(reason: String) -> LoadError {
+    LoadError::AdapterMismatch { reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lora::LoraPair;
+
+    #[test]
+    fn scales_match_lora_and_rslora() {
+        let text = include_str!("../../../training/tests/goldens/17_adamw_lora.json");
+        let page: serde_json::Value = serde_json::from_str(text).unwrap();
+        let cases = page["cases"].as_array().unwrap();
+        let case = cases.iter().find(|case| case["id"] == "scaling").unwrap();
+        let (rank, alpha) = (
+            case["inputs"]["r"].as_u64().unwrap() as usize,
+            case["inputs"]["alpha"].as_f64().unwrap() as f32,
+        );
+        for (rank_stabilised, name) in [(false, "lora"), (true, "rslora")] {
+            let alpha = plain_alpha(rank, alpha, rank_stabilised);
+            let pair = LoraPair::zeros((2, 2), rank, alpha);
+            assert_eq!(
+                f64::from(pair.scale()),
+                case["expected"][name].as_f64().unwrap()
+            );
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! A decoder in host memory: its configuration and weights. It is loaded, saved and compared here, and run by a
+//! backend.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use clawhost_config::Quantization;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::config::ModelConfig;
+use crate::derived::Derived;
+use crate::error::LoadError;
+use crate::files::ModelFiles;
+use crate::load;
+use crate::lora::{Target, write_safetensors};
+use crate::quantized::Format;
+use crate::weights::{Weights, tensor_entries};
+
+const QUANTIZED_PARAMETERS: &str = "full-parameter training is rejected for a quantized model";
+
+/// A decoder with its weights. Immutable while it serves; shared by the engine and the trainer. A clone copies all
+/// weights, for full-parameter training.
+#[derive(Debug, Clone)]
+pub struct Model {
+    config: ModelConfig,
+    weights: Weights,
+    threads: usize,
+    digest: OnceLock<String>,
+    derived: Derived,
+}
+
+impl Model {
+    /// Loads a checkpoint.
+    ///
+    /// # Errors
+    /// A tensor that is missing, has the wrong shape or is not finite, by name.
+    pub fn load(files: &ModelFiles) -> Result<Self, LoadError> {
+        Self::load_quantized(files, Quantization::None)
+    }
+
+    /// As [`Model::load`], with the weights of the linear layers quantized while they are read. Blocks of a GGUF file
+    /// that have the format already are kept as they are.
+    ///
+    /// # Errors
+    /// As [`Model::load`].
+    pub fn load_quantized(
+        files: &ModelFiles,
+        quantization: Quantization,
+    ) -> Result<Self, LoadError> {
+        let config = ModelConfig::parse(files.config())?;
+        let weights = load::load(&config, files, Format::of(quantization))?;
+        Ok(Self::with_weights(config, weights))
+    }
+
+    /// Checks a checkpoint as [`Model::load`] does, without reading the values of its tensors, and returns its
+    /// configuration.
+    ///
+    /// # Errors
+    /// A tensor that is missing or has the wrong shape, by name.
+    pub fn check(files: &ModelFiles) -> Result<ModelConfig, LoadError> {
+        let config = ModelConfig::parse(files.config())?;
+        load::check(&config, files)?;
+        Ok(config)
+    }
+
+    /// A model with small random weights (normal, sigma 0.02; output projections scaled down by depth as in GPT-2), for
+    /// tests and as the start of pretraining.
+    pub fn random(config: ModelConfig, seed: u64) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut weights = Weights::zeros(&config);
+        let deep = 0.02 / (2.0 * config.num_hidden_layers as f32).sqrt();
+        for (name, values) in weights.tensors_mut(&config) {
+            let sigma = match name.as_str() {
+                n if n.contains("norm") || n.ends_with(".bias") => continue,
+                n if n.contains("o_proj") || n.contains("down_proj") => deep,
+                _ => 0.02,
+            };
+            values
+                .iter_mut()
+                .for_each(|v| *v = sigma * normal(&mut rng));
+        }
+        Self::with_weights(config, weights)
+    }
+
+    /// A model of these weights, which have the shapes of the configuration.
+    pub fn with_weights(config: ModelConfig, weights: Weights) -> Self {
+        Self {
+            config,
+            weights,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            digest: OnceLock::new(),
+            derived: Derived::default(),
+        }
+    }
+
+    /// Limits how many threads of this process one matrix product with these weights may use. Default: all processors.
+    #[must_use]
+    pub fn with_threads(mut self, threads: usize) -> Self {
+        self.threads = threads.max(1);
+        self
+    }
+
+    /// Threads that one matrix product may use, at least 1.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// All weights, in the buffers in which a backend reads them.
+    pub fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
+    /// What a backend derives from the weights.
+    pub fn derived(&self) -> &Derived {
+        &self.derived
+    }
+
+    /// The model's configuration.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// Whether the weights of the linear layers are quantized. They can then only be the base of adapters.
+    pub fn is_quantized(&self) -> bool {
+        self.weights.is_quantized()
+    }
+
+    /// sha256 of the weights, hex. A quantized model has another one than the checkpoint in f32.
+    pub fn digest(&self) -> &str {
+        self.digest
+            .get_or_init(|| self.weights.digest(&self.config))
+    }
+
+    /// Named tensors, in the order of full-parameter gradients.
+    ///
+    /// # Panics
+    /// When the model is quantized.
+    pub fn parameters(&self) -> Vec<(String, &[f32])> {
+        assert!(!self.is_quantized(), "{QUANTIZED_PARAMETERS}");
+        tensor_entries(&self.config)
+            .into_iter()
+            .map(|e| {
+                let values = self.weights.tensor(&e);
+                (e.name, values)
+            })
+            .collect()
+    }
+
+    /// As [`Model::parameters`], mutable, for full-parameter training.
+    ///
+    /// # Panics
+    /// When the model is quantized.
+    pub fn parameters_mut(&mut self) -> Vec<(String, &mut [f32])> {
+        assert!(!self.is_quantized(), "{QUANTIZED_PARAMETERS}");
+        self.digest = OnceLock::new();
+        self.derived.invalidate();
+        self.weights.tensors_mut(&self.config)
+    }
+
+    /// Whether the weights of one model can replace the other's, including a KV cache.
+    pub fn same_shape(&self, other: &Self) -> bool {
+        let dims = |c: &ModelConfig| {
+            (
+                (c.num_hidden_layers, c.hidden_size, c.intermediate_size),
+                (c.num_attention_heads, c.num_key_value_heads, c.head_dim),
+                (c.vocab_size, c.tie_word_embeddings, c.has_head_norms()),
+                Target::ALL.map(|target| c.has_bias(target)),
+                (c.rope_theta.to_bits(), c.rms_norm_eps.to_bits()),
+            )
+        };
+        dims(&self.config) == dims(&other.config)
+            && self.config.rope_scaling == other.config.rope_scaling
+    }
+
+    /// Euclidean norm of the difference over all tensors; infinite when the shapes differ.
+    pub fn delta_norm(&self, other: &Self) -> f64 {
+        if !self.same_shape(other) {
+            return f64::INFINITY;
+        }
+        let (own, other) = (self.parameters(), other.parameters());
+        let squares = own.iter().zip(&other).map(|((_, a), (_, b))| {
+            let pairs = a.iter().zip(*b);
+            pairs
+                .map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2))
+                .sum::<f64>()
+        });
+        squares.sum::<f64>().sqrt()
+    }
+
+    /// Writes `config.json` and `model.safetensors` (f32) into `dir`, which must exist. Quantized weights are restored.
+    ///
+    /// # Errors
+    /// A write error, with the path.
+    pub fn save(&self, dir: &Path) -> Result<(), LoadError> {
+        let path = dir.join("config.json");
+        let write = |source| LoadError::Write {
+            path: path.clone(),
+            source,
+        };
+        let text = serde_json::to_vec_pretty(&self.config).map_err(|e| write(e.into()))?;
+        std::fs::write(&path, text).map_err(write)?;
+        let entries = tensor_entries(&self.config);
+        let restored = self
+            .is_quantized()
+            .then(|| self.weights.dequantized(&self.config));
+        let weights = restored.as_ref().unwrap_or(&self.weights);
+        write_safetensors(
+            &dir.join("model.safetensors"),
+            entries
+                .iter()
+                .map(|e| (e.name.as_str(), e.shape.as_slice(), weights.tensor(e))),
+        )
+    }
+}
+
+/// A standard normal sample (Box and Muller 1958).
+fn normal(rng: &mut ChaCha8Rng) -> f32 {
+    use rand::RngExt;
+    let (u, v): (f64, f64) = (rng.random(), rng.random());
+    ((-2.0 * (1.0 - u).ln()).sqrt() * (std::f64::consts::TAU * v).cos()) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::tiny;
+
+    #[test]
+    fn a_saved_model_loads_with_the_same_digest_and_errors_name_the_tensor() {
+        let model = Model::random(tiny(), 6);
+        let dir = tempfile::tempdir().unwrap();
+        model.save(dir.path()).unwrap();
+        let files = ModelFiles::from_dir(dir.path()).unwrap();
+        assert_eq!(Model::load(&files).unwrap().digest(), model.digest());
+
+        let config = ModelConfig {
+            num_hidden_layers: 3,
+            ..tiny()
+        };
+        let write = |c: &ModelConfig| {
+            std::fs::write(
+                dir.path().join("config.json"),
+                serde_json::to_vec(c).unwrap(),
+            )
+            .unwrap();
+            Model::load(&ModelFiles::from_dir(dir.path()).unwrap())
+                .unwrap_err()
+                .to_string()
+        };
+        assert!(
+            write(&config).contains("model.layers.2."),
+            "{}",
+            write(&config)
+        );
+        let config = ModelConfig {
+            intermediate_size: 81,
+            ..tiny()
+        };
+        assert!(
+            write(&config).contains("down_proj.weight has shape [48, 80]"),
+            "{}",
+            write(&config)
+        );
+        std::fs::write(dir.path().join("model.safetensors"), b"not tensors").unwrap();
+        assert!(write(&tiny()).contains("model.safetensors"));
+    }
+}

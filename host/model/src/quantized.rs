@@ -1,0 +1,335 @@
+//! Weights of linear layers in 8 or 4 bits: they stay quantized in memory, and a backend restores the rows that it is
+//! about to multiply with. Activations, adapters, norms, biases, the embedding and the head are not quantized.
+//!
+//! A row is a sequence of blocks of 32 values, as in ggml: `int8` is its Q8_0 (one scale, symmetric), `int4` its Q4_1
+//! (scale and minimum). So a file with these blocks is kept as it is. Of Q4_0 only the minimum is added.
+
+use clawhost_config::Quantization;
+
+use crate::gguf::blocks::{self, BLOCK, GgmlType};
+use crate::half::{f16_from_f32, f16_to_f32};
+
+/// Bytes of a block of [`QuantizedWeight`].
+const INT8_BYTES: usize = 34;
+const INT4_BYTES: usize = 20;
+
+/// Scales that are tried per block of 4 bits, relative to that of the extreme values.
+const SCALES: [f32; 9] = [1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.82, 0.79, 0.76];
+
+/// The number format of quantized weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Int8,
+    Int4,
+}
+
+impl Format {
+    /// That of a configuration; `None` for weights that are not quantized.
+    pub(crate) fn of(quantization: Quantization) -> Option<Self> {
+        match quantization {
+            Quantization::None => None,
+            Quantization::Int8 => Some(Self::Int8),
+            Quantization::Int4 => Some(Self::Int4),
+        }
+    }
+
+    fn block_bytes(self) -> usize {
+        match self {
+            Self::Int8 => INT8_BYTES,
+            Self::Int4 => INT4_BYTES,
+        }
+    }
+
+    /// Bytes of a weight with these numbers of rows and inputs.
+    pub(crate) fn weight_bytes(self, rows: usize, inputs: usize) -> usize {
+        rows * inputs.div_ceil(BLOCK) * self.block_bytes()
+    }
+}
+
+/// The weight of a linear layer, `[outputs, inputs]`, in 8 or 4 bits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QuantizedWeight {
+    format: Format,
+    inputs: usize,
+    /// Whole blocks per row; values beyond the last input are zero or unused.
+    blocks: Vec<u8>,
+}
+
+/// The weights of the four products of a decoder layer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QuantizedLayer {
+    /// `[query + 2 key widths, hidden]`.
+    pub qkv: QuantizedWeight,
+    /// `[hidden, query width]`.
+    pub o: QuantizedWeight,
+    /// `[2 * intermediate, hidden]`.
+    pub gate_up: QuantizedWeight,
+    /// `[hidden, intermediate]`.
+    pub down: QuantizedWeight,
+}
+
+impl QuantizedWeight {
+    /// A weight without rows, with memory for `rows`.
+    pub(crate) fn with_capacity(format: Format, rows: usize, inputs: usize) -> Self {
+        Self {
+            format,
+            inputs,
+            blocks: Vec::with_capacity(format.weight_bytes(rows, inputs)),
+        }
+    }
+
+    /// Quantizes a row-major weight.
+    ///
+    /// # Panics
+    /// When `quantization` is none, or `values` is not a whole number of rows.
+    pub fn quantize(values: &[f32], inputs: usize, quantization: Quantization) -> Self {
+        let format = Format::of(quantization).expect("a format to quantize to");
+        let mut weight = Self::with_capacity(format, values.len() / inputs, inputs);
+        weight.push_rows(values);
+        weight
+    }
+
+    /// Quantizes rows and appends them.
+    ///
+    /// # Panics
+    /// When `values` is not a whole number of rows.
+    pub(crate) fn push_rows(&mut self, values: &[f32]) {
+        assert_eq!(values.len() % self.inputs, 0);
+        let (row_bytes, inputs, format) = (self.row_bytes(), self.inputs, self.format);
+        let start = self.blocks.len();
+        self.blocks
+            .resize(start + values.len() / inputs * row_bytes, 0);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let rows = (values.len() / inputs).div_ceil(threads).max(1);
+        let parts = self.blocks[start..].chunks_mut(rows * row_bytes);
+        std::thread::scope(|scope| {
+            for (blocks, values) in parts.zip(values.chunks(rows * inputs)) {
+                let mut quantize = move || {
+                    for (blocks, values) in blocks
+                        .chunks_exact_mut(row_bytes)
+                        .zip(values.chunks_exact(inputs))
+                    {
+                        quantize_row(format, values, blocks);
+                    }
+                };
+                // A thread costs more than a few rows.
+                if values.len() < 1 << 16 {
+                    quantize();
+                } else {
+                    scope.spawn(quantize);
+                }
+            }
+        });
+    }
+
+    /// Appends the rows of a GGUF tensor as they are.
+    ///
+    /// # Panics
+    /// When the weight does not take blocks of this type.
+    pub(crate) fn push_blocks(&mut self, kind: GgmlType, bytes: &[u8]) {
+        assert!(self.takes_blocks(kind));
+        if kind == GgmlType::Q4_0 {
+            for block in bytes.as_chunks::<18>().0 {
+                let scale = u16::from_le_bytes([block[0], block[1]]);
+                let min = f16_from_f32(-8.0 * f16_to_f32(scale));
+                self.blocks.extend_from_slice(&scale.to_le_bytes());
+                self.blocks.extend_from_slice(&min.to_le_bytes());
+                self.blocks.extend_from_slice(&block[2..]);
+            }
+        } else {
+            self.blocks.extend_from_slice(bytes);
+        }
+    }
+
+    /// Whether a GGUF tensor of this type is kept without loss.
+    pub(crate) fn takes_blocks(&self, kind: GgmlType) -> bool {
+        matches!(
+            (self.format, kind),
+            (Format::Int8, GgmlType::Q8_0) | (Format::Int4, GgmlType::Q4_0 | GgmlType::Q4_1)
+        )
+    }
+
+    /// `(outputs, inputs)`.
+    pub fn shape(&self) -> (usize, usize) {
+        (self.blocks.len() / self.row_bytes().max(1), self.inputs)
+    }
+
+    /// Its number format.
+    pub(crate) fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Bytes in memory.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// The blocks of some rows.
+    pub(crate) fn rows(&self, rows: std::ops::Range<usize>) -> &[u8] {
+        let bytes = self.row_bytes();
+        &self.blocks[rows.start * bytes..rows.end * bytes]
+    }
+
+    /// Whether all scales and minima are finite.
+    pub(crate) fn is_finite(&self) -> bool {
+        let finite = |block: &[u8], at: usize| {
+            f16_to_f32(u16::from_le_bytes([block[at], block[at + 1]])).is_finite()
+        };
+        let mut blocks = self.blocks.chunks_exact(self.format.block_bytes());
+        match self.format {
+            Format::Int8 => blocks.all(|block| finite(block, 0)),
+            Format::Int4 => blocks.all(|block| finite(block, 0) && finite(block, 2)),
+        }
+    }
+
+    /// Restores a range of rows to `values`, row-major. Inlined, so that a caller compiled for wider vectors gets them.
+    ///
+    /// # Panics
+    /// When `values` has another length, or there are fewer rows.
+    #[inline(always)]
+    pub fn dequantize(&self, rows: std::ops::Range<usize>, values: &mut [f32]) {
+        assert_eq!(values.len(), rows.len() * self.inputs);
+        let (bytes, row_bytes) = (self.rows(rows), self.row_bytes());
+        if self.inputs == 0 {
+            return;
+        }
+        for (blocks, values) in bytes
+            .chunks_exact(row_bytes)
+            .zip(values.chunks_exact_mut(self.inputs))
+        {
+            match self.format {
+                Format::Int8 => restore::<INT8_BYTES>(blocks, values, blocks::q8_0),
+                Format::Int4 => restore::<INT4_BYTES>(blocks, values, blocks::q4_1),
+            }
+        }
+    }
+
+    fn row_bytes(&self) -> usize {
+        self.inputs.div_ceil(BLOCK) * self.format.block_bytes()
+    }
+}
+
+#[inline(always)]
+fn restore<const BYTES: usize>(
+    blocks: &[u8],
+    values: &mut [f32],
+    each: impl Fn(&[u8; BYTES], &mut [f32; BLOCK]),
+) {
+    let (whole, rest) = values.as_chunks_mut();
+    let blocks = blocks.as_chunks().0;
+    for (block, values) in blocks.iter().zip(&mut *whole) {
+        each(block, values);
+    }
+    if let (false, Some(block)) = (rest.is_empty(), blocks.get(whole.len())) {
+        let mut last = [0.0; BLOCK];
+        each(block, &mut last);
+        rest.copy_from_slice(&last[..rest.len()]);
+    }
+}
+
+fn quantize_row(format: Format, values: &[f32], blocks: &mut [u8]) {
+    let groups = values
+        .chunks(BLOCK)
+        .zip(blocks.chunks_exact_mut(format.block_bytes()));
+    for (group, block) in groups {
+        match format {
+            Format::Int8 => quantize_int8(group, block),
+            Format::Int4 => quantize_int4(group, block),
+        }
+    }
+}
+
+/// The nearest multiples of the scale that makes the largest magnitude 127.
+fn quantize_int8(values: &[f32], block: &mut [u8]) {
+    let largest = values
+        .iter()
+        .fold(0f32, |largest, value| largest.max(value.abs()));
+    let scale = f16_from_f32(largest / 127.0);
+    block[..2].copy_from_slice(&scale.to_le_bytes());
+    let inverse = inverse(f16_to_f32(scale));
+    for (byte, value) in block[2..].iter_mut().zip(values) {
+        let q = (value * inverse).round_ties_even().clamp(-127.0, 127.0);
+        *byte = (q as i8).cast_unsigned();
+    }
+}
+
+/// Scale and minimum with the least squared error among some: those of the extreme values and of narrower ranges, which
+/// clip the extremes and are finer between them.
+fn quantize_int4(values: &[f32], block: &mut [u8]) {
+    let low = values.iter().copied().fold(f32::INFINITY, f32::min);
+    let high = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let (middle, range) = (f32::midpoint(low, high), high - low);
+    let mut best = (f32::INFINITY, 0u16, 0u16);
+    for share in SCALES {
+        let mut scale = range * share / 15.0;
+        let mut min = middle - range * share / 2.0;
+        // With the values assigned, the best scale and minimum follow from a linear regression.
+        for refined in [false, true] {
+            if refined {
+                let Some(fit) = regression(values, scale, min) else {
+                    continue;
+                };
+                (scale, min) = fit;
+            }
+            let (stored_scale, stored_min) = (f16_from_f32(scale), f16_from_f32(min));
+            (scale, min) = (f16_to_f32(stored_scale), f16_to_f32(stored_min));
+            let error: f32 = values
+                .iter()
+                .map(|value| (value - (scale * nearest(*value, scale, min) + min)).powi(2))
+                .sum();
+            if error < best.0 {
+                best = (error, stored_scale, stored_min);
+            }
+        }
+    }
+    let (_, scale, min) = best;
+    block[..2].copy_from_slice(&scale.to_le_bytes());
+    block[2..4].copy_from_slice(&min.to_le_bytes());
+    let (scale, min) = (f16_to_f32(scale), f16_to_f32(min));
+    let q = |at: usize| {
+        values
+            .get(at)
+            .map_or(0, |value| nearest(*value, scale, min) as u8)
+    };
+    for (at, byte) in block[4..].iter_mut().enumerate() {
+        *byte = q(at) | q(at + 16) << 4;
+    }
+}
+
+#[inline(always)]
+fn nearest(value: f32, scale: f32, min: f32) -> f32 {
+    ((value - min) * inverse(scale))
+        .round_ties_even()
+        .clamp(0.0, 15.0)
+}
+
+#[inline(always)]
+fn inverse(scale: f32) -> f32 {
+    if scale == 0.0 { 0.0 } else { 1.0 / scale }
+}
+
+/// The scale and minimum with the least squared error for the assignment of values under another pair. `None` when all
+/// values are assigned alike.
+fn regression(values: &[f32], scale: f32, min: f32) -> Option<(f32, f32)> {
+    let (mut q1, mut q2, mut x1, mut xq) = (0f32, 0f32, 0f32, 0f32);
+    for value in values {
+        let q = nearest(*value, scale, min);
+        q1 += q;
+        q2 += q * q;
+        x1 += value;
+        xq += value * q;
+    }
+    let n = values.len() as f32;
+    let determinant = n * q2 - q1 * q1;
+    if determinant <= 0.0 {
+        return None;
+    }
+    let scale = (n * xq - x1 * q1) / determinant;
+    let min = (x1 - scale * q1) / n;
+    (scale.is_finite() && min.is_finite()).then_some((scale, min))
+}
+
+#[cfg(test)]
+#[path = "quantized_tests.rs"]
+mod tests;

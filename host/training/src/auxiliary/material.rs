@@ -1,0 +1,66 @@
+//! What the auxiliary losses of a step draw from: pairs from the journal, and the base model's replies.
+
+use clawhost_engine::Engine;
+use clawhost_journal::{Journal, PairQuery, PreferencePair};
+
+use crate::error::TrainingError;
+use crate::loss::Preference;
+use crate::rehearsal::RehearsalSet;
+use clawhost_config::TrainingOptions;
+
+/// What the auxiliary losses of a step draw from.
+#[derive(Debug, Default)]
+pub(crate) struct AuxiliaryMaterial {
+    /// The loss of pairs; none if they are not trained on.
+    pub(crate) preference: Option<Preference>,
+    /// Newest pairs first.
+    pub(crate) pairs: Vec<PreferencePair>,
+    /// The base model's replies; none without rehearsal.
+    pub(crate) rehearsal: Option<RehearsalSet>,
+    /// Most likely tokens that the rehearsal compares.
+    pub(crate) top_k: usize,
+}
+
+impl AuxiliaryMaterial {
+    /// Reads the pairs. A pair that the model cannot read, or that is longer than a sample may be, is left out.
+    pub(crate) fn load(
+        journal: &Journal,
+        engine: &Engine,
+        options: &TrainingOptions,
+        rehearsal: Option<RehearsalSet>,
+        started_ms: i64,
+    ) -> Result<Self, TrainingError> {
+        let config = engine.model().config();
+        let preference = Preference::from_options(&options.pairs);
+        let mut pairs = Vec::new();
+        if let Some(preference) = preference {
+            let max_age = i64::try_from(options.pairs.max_age.as_millis()).unwrap_or(i64::MAX);
+            pairs = journal.preference_pairs(&PairQuery {
+                with_kept: !preference.compares(),
+                since_ms: started_ms.saturating_sub(max_age),
+                max_tokens: max_sample_tokens(options, config.max_position_embeddings),
+                limit: options.pairs.window,
+            })?;
+            let known = |id: &u32| (*id as usize) < config.vocab_size;
+            pairs.retain(|pair| {
+                let rejected = pair.rejected.iter().flat_map(|reply| &reply.token_ids);
+                let tokens = pair.prompt_ids.iter().chain(&pair.chosen.token_ids);
+                tokens.chain(rejected).all(known)
+            });
+        }
+        Ok(Self {
+            preference,
+            pairs,
+            rehearsal,
+            top_k: options.rehearsal.top_k.min(config.vocab_size),
+        })
+    }
+}
+
+/// Tokens of a sample, prompt included, at most.
+pub(crate) fn max_sample_tokens(options: &TrainingOptions, context: usize) -> usize {
+    match options.max_sample_tokens {
+        0 => context,
+        limit => limit.min(context),
+    }
+}

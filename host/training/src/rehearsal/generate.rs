@@ -1,0 +1,150 @@
+//! Lets the base model reply to prompts, through the serving engine.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clawhost_chat::{ChatInput, Message};
+use clawhost_engine::{
+    Engine, Event, GenerateRequest, Generation, LoadedVersion, Priority, SamplingParams,
+};
+use sha2::{Digest, Sha256};
+
+use super::{RehearsalReply, hex};
+use crate::error::TrainingError;
+use clawhost_config::TrainingOptions;
+
+/// Sampling temperature of the replies.
+const TEMPERATURE: f32 = 0.7;
+/// Time that chat templates see, in seconds since 1970, so that a prompt renders alike on each day.
+const TEMPLATE_TIME: i64 = 1_767_225_600;
+/// Replies that are generated at once.
+const CONCURRENT: usize = 8;
+
+/// A prompt as the model reads it.
+pub(super) struct RenderedPrompt {
+    /// Key of its reply.
+    pub(super) key: String,
+    prompt_ids: Vec<u32>,
+}
+
+/// Renders a prompt, or says why the model cannot read it.
+pub(super) fn render(
+    engine: &Engine,
+    options: &TrainingOptions,
+    prompt: &str,
+) -> Result<RenderedPrompt, String> {
+    let input = ChatInput {
+        messages: &[Message::user(prompt)],
+        tools: &[],
+        add_generation_prompt: true,
+        extra: None,
+    };
+    let text = engine
+        .template()
+        .render_at(&input, TEMPLATE_TIME)
+        .map_err(|error| error.to_string())?;
+    let prompt_ids = engine
+        .tokenizer()
+        .encode(&text)
+        .map_err(|error| error.to_string())?;
+    let max_tokens = options.rehearsal.max_tokens;
+    let room = engine
+        .max_request_tokens()
+        .min(engine.context())
+        .saturating_sub(prompt_ids.len());
+    if prompt_ids.is_empty() || room == 0 {
+        return Err(format!("{} tokens", prompt_ids.len()));
+    }
+    let mut digest = Sha256::new();
+    digest.update(engine.model().digest());
+    digest.update(max_tokens.to_le_bytes());
+    digest.update(options.seed.to_le_bytes());
+    for id in &prompt_ids {
+        digest.update(id.to_le_bytes());
+    }
+    Ok(RenderedPrompt {
+        key: hex(digest),
+        prompt_ids,
+    })
+}
+
+/// The base model's replies to these prompts.
+///
+/// # Errors
+/// The engine rejects a request or a reply fails, or training is stopped.
+pub(super) fn generate_replies(
+    engine: &Engine,
+    options: &TrainingOptions,
+    prompts: &[&RenderedPrompt],
+    stop: &AtomicBool,
+) -> Result<Vec<RehearsalReply>, TrainingError> {
+    let mut replies = Vec::with_capacity(prompts.len());
+    for group in prompts.chunks(CONCURRENT) {
+        let running: Vec<Generation> = group
+            .iter()
+            .map(|prompt| submit(engine, options, prompt))
+            .collect::<Result<_, _>>()?;
+        for (prompt, generation) in group.iter().zip(running) {
+            replies.push(RehearsalReply {
+                key: prompt.key.clone(),
+                prompt_ids: prompt.prompt_ids.clone(),
+                token_ids: read_reply(engine, generation, stop)?,
+            });
+        }
+    }
+    Ok(replies)
+}
+
+fn submit(
+    engine: &Engine,
+    options: &TrainingOptions,
+    prompt: &RenderedPrompt,
+) -> Result<Generation, TrainingError> {
+    let seed = u64::from_str_radix(&prompt.key[..16], 16).expect("a digest is hexadecimal");
+    let request = GenerateRequest {
+        prompt: prompt.prompt_ids.clone(),
+        sampling: SamplingParams {
+            temperature: TEMPERATURE,
+            seed: Some(seed),
+            max_tokens: options.rehearsal.max_tokens,
+            ..SamplingParams::default()
+        },
+        version: LoadedVersion::base(engine.model()),
+        priority: Priority::Teacher,
+        user: None,
+    };
+    engine.generate(request).map_err(|error| {
+        TrainingError::Rehearsal(format!(
+            "the base model cannot reply to a prompt now: {error}"
+        ))
+    })
+}
+
+/// The token ids of a reply; at least one.
+fn read_reply(
+    engine: &Engine,
+    mut generation: Generation,
+    stop: &AtomicBool,
+) -> Result<Vec<u32>, TrainingError> {
+    let mut ids = Vec::new();
+    while let Some(event) = generation.blocking_next() {
+        match event {
+            Event::Token(token) => ids.push(token.id),
+            Event::Finished(_) => {}
+            Event::Failed(_) if engine.is_shutting_down() => return Err(TrainingError::Stopped),
+            Event::Failed(reason) => {
+                return Err(TrainingError::Rehearsal(format!(
+                    "the base model's reply to a prompt failed: {reason}"
+                )));
+            }
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Err(TrainingError::Stopped);
+        }
+    }
+    if ids.is_empty() {
+        return Err(TrainingError::Rehearsal(
+            "the base model's reply to a prompt has no tokens".to_owned(),
+        ));
+    }
+    Ok(ids)
+}

@@ -1,0 +1,295 @@
+//! Steps with preference pairs and rehearsal.
+
+use clawhost_chat::Message;
+use clawhost_engine::{Candidates, Sequence};
+use clawhost_journal::{
+    Completion, Finish, NewSample, NextState, SampleProvenance, StepOutcome, TurnId,
+    VerdictOutcome, VerdictRecord,
+};
+
+use super::fixture::{Fixture, options};
+use clawhost_config::{PairLoss, TrainingOptions};
+
+/// The prompt of the first reply of a conversation.
+const PROMPT: [u32; 3] = [1, 2, 3];
+
+/// A rejected reply, the complaint about it and an accepted reply.
+struct Redo {
+    rejected: TurnId,
+    accepted: TurnId,
+}
+
+const REJECTED: [u32; 3] = [5, 6, 7];
+const ACCEPTED: [u32; 3] = [8, 9, 10];
+
+impl Fixture {
+    /// Log-probs of a reply after a prompt under the active version.
+    fn logprobs(&self, prompt: &[u32], reply: &[u32]) -> Vec<f32> {
+        let tokens = [prompt, reply].concat();
+        let sequence = Sequence {
+            tokens: &tokens,
+            start: prompt.len(),
+            temperature: 1.0,
+            candidates: Candidates::None,
+        };
+        let active = self.engine.active();
+        self.engine.score(&active, &[sequence]).unwrap()[0]
+            .logprobs
+            .clone()
+    }
+
+    /// log p(accepted) - log p(rejected) after the prompt of the rejected reply.
+    fn margin(&self) -> f32 {
+        let sum = |reply| self.logprobs(&PROMPT, reply).iter().sum::<f32>();
+        sum(&ACCEPTED) - sum(&REJECTED)
+    }
+
+    /// Records a turn that continues `parent` with a message, which becomes the next state of `parent`.
+    fn turn(&mut self, parent: Option<TurnId>, prompt: &[u32], reply: &[u32]) -> TurnId {
+        if parent.is_none() {
+            self.count += 1;
+        }
+        let mut request = self.request(prompt);
+        if let Some(parent) = parent {
+            request.next_state_of = vec![next_state(parent)];
+        }
+        for turn in &mut request.turns {
+            turn.parent = parent;
+        }
+        let id = self.journal.record_request(&request).unwrap()[0];
+        let logprobs = self.logprobs(prompt, reply);
+        let completion = Completion {
+            ms: 2,
+            finish: Finish::Stop,
+            reply: "x".into(),
+            anchor: None,
+            token_ids: reply.to_vec(),
+            logprobs: logprobs.clone(),
+            full_logprobs: logprobs,
+            forced: Vec::new(),
+        };
+        self.journal.complete(id, &completion).unwrap();
+        id
+    }
+
+    fn judge(&self, turn: TurnId, reward: f32) {
+        let verdict = VerdictRecord {
+            source: "plugin:j".to_owned(),
+            digest: None,
+            outcome: VerdictOutcome::Verdict {
+                reward,
+                accept: true,
+            },
+            votes: Vec::new(),
+            rationale: String::new(),
+            metrics: clawhost_journal::PluginMetrics::new(),
+            ms: 3,
+        };
+        let sample = NewSample {
+            turn,
+            reward: Some(reward),
+            baseline_key: "default".to_owned(),
+            provenance: SampleProvenance::default(),
+        };
+        self.journal
+            .commit_judgement(turn, &[verdict], Some(&sample), None, &[])
+            .unwrap();
+    }
+
+    /// A conversation whose first reply was rejected and whose second one was accepted.
+    fn redo(&mut self) -> Redo {
+        self.temperature = 1.0;
+        let rejected = self.turn(None, &PROMPT, &REJECTED);
+        let accepted = self.turn(Some(rejected), &[1, 2, 3, 5, 6, 7, 4], &ACCEPTED);
+        let mut thanks = self.request(&PROMPT);
+        thanks.turns.clear();
+        thanks.next_state_of = vec![next_state(accepted)];
+        self.journal.record_request(&thanks).unwrap();
+        self.judge(rejected, -1.0);
+        self.judge(accepted, 1.0);
+        Redo { rejected, accepted }
+    }
+}
+
+fn next_state(turn: TurnId) -> NextState {
+    NextState {
+        turn,
+        messages: vec![Message::user("shorter")],
+        ms: 3,
+        source: None,
+    }
+}
+
+fn with_pairs(loss: PairLoss) -> TrainingOptions {
+    let mut options = TrainingOptions {
+        num_epochs: 4,
+        ..options()
+    };
+    options.pairs.loss = loss;
+    options
+}
+
+/// Options with rehearsal on a few prompts of letters.
+fn with_rehearsal(fixture: &Fixture, options: TrainingOptions) -> TrainingOptions {
+    let file = fixture.data().join("prompts.txt");
+    let prompts = "abc\nbcde\ncdef\nghij\nklm\nnopq\nqrs\nxwv\nuts\nrqpo\nponm\nlkji\nihg\nfedc\ncba\nacegi\n";
+    std::fs::write(&file, prompts).unwrap();
+    let mut options = options;
+    options.rehearsal.enabled = true;
+    options.rehearsal.prompts_file = Some(file);
+    options.rehearsal.first_replies = 6;
+    options.rehearsal.max_tokens = 8;
+    options.rehearsal.top_k = 8;
+    options
+}
+
+#[test]
+fn a_step_prefers_the_accepted_reply_for_the_prompt_of_the_rejected_one() {
+    let run = |loss| {
+        let mut fixture = Fixture::new();
+        let redo = fixture.redo();
+        let before = fixture.margin();
+        let step = fixture
+            .trainer(&with_pairs(loss))
+            .step(10)
+            .unwrap()
+            .unwrap();
+        assert_eq!(step.outcome, StepOutcome::Published, "{:?}", step.reason);
+        (fixture.margin() - before, step.metrics, redo)
+    };
+    let (without, metrics, _) = run(PairLoss::None);
+    assert!(metrics.get("pairs").is_none());
+    for loss in [PairLoss::Sft, PairLoss::Dpo, PairLoss::Ipo] {
+        let (with, metrics, redo) = run(loss);
+        assert!(
+            with > without.max(0.0),
+            "{loss:?}: {with} against {without}"
+        );
+        let pairs = &metrics["pairs"];
+        assert_eq!(pairs["available"], 1, "{pairs}");
+        assert_eq!(
+            pairs["used"],
+            serde_json::json!([{"rejected": redo.rejected, "accepted": redo.accepted}])
+        );
+        assert!(
+            pairs["loss_last"].as_f64() < pairs["loss_first"].as_f64(),
+            "{pairs}"
+        );
+        if loss != PairLoss::Sft {
+            assert!(pairs["margin_last"].as_f64().unwrap() > 0.0, "{pairs}");
+            assert_eq!(pairs["accuracy"], 1.0);
+        }
+    }
+}
+
+#[test]
+fn rehearsal_keeps_the_policy_close_to_the_base_model() {
+    let run = |coef: f64| {
+        let mut fixture = Fixture::new();
+        fixture.redo();
+        let mut options = with_rehearsal(&fixture, with_pairs(PairLoss::Dpo));
+        options.num_epochs = 12;
+        options.rehearsal.coef = coef;
+        let step = fixture.trainer(&options).step(10).unwrap().unwrap();
+        assert_eq!(step.outcome, StepOutcome::Published, "{:?}", step.reason);
+        let rehearsal = step.metrics["rehearsal"].clone();
+        assert_eq!(rehearsal["replies"], 6);
+        assert_eq!(rehearsal["held_out"], 2);
+        (rehearsal["held_out_kl"].as_f64().unwrap(), fixture)
+    };
+    let ((without, _), (with, fixture)) = (run(1e-9), run(300.0));
+    assert!(with < 0.7 * without, "{with} against {without}");
+    let file = std::fs::read_to_string(fixture.data().join("rehearsal.jsonl")).unwrap();
+    assert_eq!(file.lines().count(), 8, "six to train on and two held out");
+}
+
+#[test]
+fn a_restart_between_steps_with_auxiliary_losses_is_bit_identical() {
+    let run = |restart: bool| {
+        let mut fixture = Fixture::new();
+        fixture.eight_samples();
+        fixture.redo();
+        fixture.redo();
+        let mut options = with_rehearsal(&fixture, with_pairs(PairLoss::Dpo));
+        options.num_minibatches = 2;
+        options.pairs.per_update = 1;
+        options.estimator = crate::advantage::Estimator::Baseline;
+        options.optimizer.adaptive_lr = true;
+        let mut trainer = fixture.trainer(&options);
+        let first = trainer.step(10).unwrap().unwrap();
+        if restart {
+            fixture.restart();
+            trainer = fixture.trainer(&options);
+        }
+        let second = trainer.step(11).unwrap().unwrap();
+        assert_eq!(second.outcome, StepOutcome::Published);
+        assert_ne!(
+            first.metrics["rehearsal"]["replies"], second.metrics["rehearsal"]["replies"],
+            "the base model replies to more prompts"
+        );
+        (
+            fixture.engine.active().digest,
+            second.metrics["rehearsal"].clone(),
+            second.metrics["pairs"].clone(),
+            second.metrics["learning_rate"].clone(),
+        )
+    };
+    assert_eq!(run(false), run(true));
+}
+
+#[test]
+fn a_version_that_forgets_too_much_is_not_published() {
+    let mut fixture = Fixture::new();
+    fixture.redo();
+    let mut options = with_rehearsal(&fixture, with_pairs(PairLoss::Dpo));
+    options.rehearsal.max_kl = 1e-9;
+    let step = fixture.trainer(&options).step(10).unwrap().unwrap();
+    assert_eq!(step.outcome, StepOutcome::Failed);
+    let reason = step.reason.unwrap();
+    assert!(
+        reason.contains("training.rehearsal.max_kl allows 0.000000001"),
+        "{reason}"
+    );
+    assert_eq!(fixture.engine.active().version, 0);
+}
+
+#[test]
+fn a_preview_writes_no_replies() {
+    let mut fixture = Fixture::new();
+    fixture.redo();
+    let options = with_rehearsal(&fixture, with_pairs(PairLoss::Sft));
+    let preview = crate::OfflineTrainer::preview(
+        fixture.journal.clone(),
+        fixture.engine.clone(),
+        fixture.data(),
+        options,
+        crate::Components::default(),
+    );
+    let step = preview.unwrap().unwrap();
+    assert_eq!(step.metrics["rehearsal"]["replies"], 6);
+    assert!(!fixture.data().join("rehearsal.jsonl").exists());
+}
+
+#[test]
+fn a_step_ends_at_the_target_divergence() {
+    let run = |target_kl| {
+        let mut fixture = Fixture::new();
+        for reward in [1.0, -1.0, 1.0, -1.0] {
+            fixture.sample(reward);
+        }
+        let options = TrainingOptions {
+            num_epochs: 5,
+            target_kl,
+            ..options()
+        };
+        fixture.trainer(&options).step(10).unwrap().unwrap().metrics
+    };
+    let free = run(0.0);
+    assert_eq!(
+        (&free["updates"], free.get("stopped_at_kl")),
+        (&5.into(), None)
+    );
+    let bounded = run(1e-7);
+    assert_eq!(bounded["updates"], 1, "{bounded}");
+    assert!(bounded["stopped_at_kl"].as_f64().unwrap() > 1e-7);
+}

@@ -1,0 +1,13 @@
+//! The words and phrases of the rules.
+//!
+//! General English, grouped by meaning. A weight of 1 is enough to decide a rule. Phrases consume their words, so that
+//! "thanks for nothing" never counts as thanks.
+
+mod classes;
+mod phrases;
+mod table;
+mod words;
+
+pub(crate) use classes::{Class, class, classes};
+pub(crate) use phrases::{BLAME, PRAISE};
+pub(crate) use words::{blame, praise};
