@@ -1,11 +1,16 @@
-//! Which device runs the model: what `engine.device` asks for and what this program has. What the machine has is found by
-//! [`crate::nvidia`] and [`clawhost_cpu::Processors`].
+//! Which device runs the model: what `engine.device` asks for and what the machine has; and the model loaded there.
 
-use anyhow::{Result, bail};
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow, bail};
 use clawhost_config::DeviceChoice;
+use clawhost_cpu::CpuBackend;
+use clawhost_cuda::{CudaBackend, DeviceInfo, Precision};
+use clawhost_engine::{Backend, Engine, EngineOptions};
+use clawhost_model::{LoadError, Model, ModelFiles};
 
-/// Why there is no other device than the processors.
-const ONLY_CPU: &str = "this program has the CPU backend only; the CUDA backend (host/cuda) has not run on a GPU yet and is not part of it";
+/// How a GPU stores weights and activations.
+pub(crate) const GPU_PRECISION: Precision = Precision::Bf16;
 
 /// The device that runs the model, and why.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -15,49 +20,180 @@ pub(crate) struct ChosenDevice {
     pub(crate) reason: String,
 }
 
+impl ChosenDevice {
+    /// Bytes that are free on the GPU; none on the CPU.
+    ///
+    /// # Errors
+    /// The driver cannot use the GPU.
+    pub(crate) fn free_gpu_memory(&self) -> Result<Option<u64>> {
+        Ok(match self.device {
+            DeviceChoice::Cuda(ordinal) => Some(clawhost_cuda::free_memory(ordinal)?),
+            DeviceChoice::Auto | DeviceChoice::Cpu => None,
+        })
+    }
+
+    /// Loads a checkpoint onto the device.
+    ///
+    /// # Errors
+    /// A malformed file, or what the device lacks.
+    pub(crate) fn load(
+        &self,
+        files: &ModelFiles,
+        options: &EngineOptions,
+    ) -> Result<Arc<dyn Backend>, LoadError> {
+        let quantization = options.quantization;
+        Ok(match self.device {
+            DeviceChoice::Cuda(ordinal) => {
+                Arc::new(CudaBackend::load(ordinal, files, quantization, GPU_PRECISION)?)
+            }
+            DeviceChoice::Auto | DeviceChoice::Cpu => {
+                Arc::new(CpuBackend::load(files, quantization, options.num_threads)?)
+            }
+        })
+    }
+
+    /// Runs a model in memory on the device.
+    ///
+    /// # Errors
+    /// What the device lacks.
+    pub(crate) fn run(&self, model: Model) -> Result<Arc<dyn Backend>> {
+        let model = Arc::new(model);
+        Ok(match self.device {
+            DeviceChoice::Cuda(ordinal) => {
+                Arc::new(CudaBackend::new(ordinal, model, GPU_PRECISION)?)
+            }
+            DeviceChoice::Auto | DeviceChoice::Cpu => Arc::new(CpuBackend::new(model)),
+        })
+    }
+
+    /// Loads a checkpoint onto the device and starts an engine on it.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub(crate) fn start(
+        &self,
+        files: &ModelFiles,
+        options: EngineOptions,
+    ) -> Result<Engine, LoadError> {
+        Engine::load(self.load(files, &options)?, files, options)
+    }
+}
+
 /// Chooses the device of `engine.device`.
 ///
 /// # Errors
 /// A device that this program cannot use.
 pub(crate) fn choose(configured: DeviceChoice) -> Result<ChosenDevice> {
-    let reason = match configured {
-        DeviceChoice::Auto => ONLY_CPU.to_owned(),
-        DeviceChoice::Cpu => "it is configured".to_owned(),
-        DeviceChoice::Cuda(_) => bail!(
-            "engine.device = \"{configured}\": {ONLY_CPU}; set engine.device = \"cpu\" (or pass --device cpu)"
-        ),
-    };
-    Ok(ChosenDevice {
-        device: DeviceChoice::Cpu,
-        reason,
-    })
+    choose_of(configured, clawhost_cuda::devices)
+}
+
+fn choose_of<E: std::fmt::Display>(
+    configured: DeviceChoice,
+    gpus: impl FnOnce() -> Result<Vec<DeviceInfo>, E>,
+) -> Result<ChosenDevice> {
+    let chosen = |device, reason: String| Ok(ChosenDevice { device, reason });
+    match configured {
+        DeviceChoice::Cpu => chosen(DeviceChoice::Cpu, "it is configured".to_owned()),
+        DeviceChoice::Auto => match gpus() {
+            Err(error) => chosen(DeviceChoice::Cpu, format!("no GPU can be used: {error}")),
+            Ok(gpus) => match gpus.iter().find(|gpu| gpu.is_supported()) {
+                Some(gpu) => chosen(
+                    DeviceChoice::Cuda(gpu.ordinal),
+                    format!("{} is the first GPU", gpu.device.name),
+                ),
+                None => chosen(
+                    DeviceChoice::Cpu,
+                    "there is no NVIDIA GPU of compute capability 8.0 or newer".to_owned(),
+                ),
+            },
+        },
+        DeviceChoice::Cuda(ordinal) => {
+            let fix = "set engine.device = \"cpu\" (or pass --device cpu), or see clawhost doctor";
+            let gpus =
+                gpus().map_err(|error| anyhow!("engine.device = \"{configured}\": {error}; {fix}"))?;
+            match gpus.iter().find(|gpu| gpu.ordinal == ordinal) {
+                Some(gpu) if gpu.is_supported() => {
+                    chosen(configured, "it is configured".to_owned())
+                }
+                Some(gpu) => bail!(
+                    "engine.device = \"{configured}\": {} has compute capability {}.{}, and the kernels need 8.0; {fix}",
+                    gpu.device.name,
+                    gpu.compute_capability.0,
+                    gpu.compute_capability.1
+                ),
+                None if gpus.is_empty() => {
+                    bail!("engine.device = \"{configured}\": this machine has no NVIDIA GPU, or no driver; {fix}")
+                }
+                None => bail!(
+                    "engine.device = \"{configured}\": this machine has {} GPUs, counted from 0; {fix}",
+                    gpus.len()
+                ),
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_gpu_is_refused_with_the_reason_and_the_fix() {
-        let error = choose(DeviceChoice::Cuda(0)).unwrap_err().to_string();
-        for part in [
-            "engine.device = \"cuda:0\"",
-            "CPU backend only",
-            "engine.device = \"cpu\"",
-        ] {
-            assert!(error.contains(part), "{error}");
+    fn gpu(ordinal: usize, compute_capability: (i32, i32)) -> DeviceInfo {
+        DeviceInfo {
+            ordinal,
+            device: clawhost_engine::backend::Device {
+                name: format!("GPU {ordinal}"),
+                memory: None,
+            },
+            compute_capability,
         }
     }
 
+    fn chosen(configured: DeviceChoice, gpus: &[DeviceInfo]) -> Result<ChosenDevice> {
+        choose_of(configured, || Ok::<_, String>(gpus.to_vec()))
+    }
+
     #[test]
-    fn auto_chooses_the_processors_and_says_why() {
-        let chosen = choose(DeviceChoice::Auto).unwrap();
-        assert_eq!(chosen.device, DeviceChoice::Cpu);
-        assert!(
-            chosen.reason.contains("CPU backend only"),
-            "{}",
-            chosen.reason
+    fn a_gpu_that_is_not_there_is_refused_with_the_reason_and_the_fix() {
+        let old = [gpu(0, (7, 5))];
+        for (gpus, reason) in [
+            (&[][..], "no NVIDIA GPU"),
+            (&old, "compute capability 7.5"),
+            (&[gpu(1, (9, 0))], "1 GPUs"),
+        ] {
+            let error = chosen(DeviceChoice::Cuda(0), gpus).unwrap_err().to_string();
+            for part in [
+                "engine.device = \"cuda:0\"",
+                reason,
+                "engine.device = \"cpu\"",
+            ] {
+                assert!(error.contains(part), "{error}");
+            }
+        }
+        let broken = choose_of(DeviceChoice::Cuda(0), || Err("the driver is too old"));
+        let error = broken.unwrap_err().to_string();
+        assert!(error.contains("the driver is too old"), "{error}");
+    }
+
+    #[test]
+    fn auto_chooses_the_first_gpu_that_runs_the_kernels_and_else_the_processors() {
+        let gpus = [gpu(0, (7, 5)), gpu(1, (9, 0))];
+        let auto = |gpus: &[DeviceInfo]| chosen(DeviceChoice::Auto, gpus).unwrap();
+        assert_eq!(auto(&gpus).device, DeviceChoice::Cuda(1));
+        assert!(auto(&gpus).reason.contains("GPU 1"));
+        assert_eq!(auto(&gpus[..1]).device, DeviceChoice::Cpu);
+        assert!(auto(&[]).reason.contains("no NVIDIA GPU"));
+        let broken = choose_of(DeviceChoice::Auto, || Err("the driver is too old")).unwrap();
+        assert_eq!(broken.device, DeviceChoice::Cpu);
+        assert!(broken.reason.contains("the driver is too old"));
+    }
+
+    #[test]
+    fn the_processors_need_no_driver() {
+        let never = || -> Result<Vec<DeviceInfo>, String> { Err("asked".to_owned()) };
+        let chosen = choose_of(DeviceChoice::Cpu, never).unwrap();
+        assert_eq!(
+            (chosen.device, chosen.reason.as_str()),
+            (DeviceChoice::Cpu, "it is configured")
         );
-        assert_eq!(choose(DeviceChoice::Cpu).unwrap().device, DeviceChoice::Cpu);
     }
 }

@@ -3,8 +3,9 @@
 //! adds them up and compares them with what is available.
 
 use anyhow::{Result, bail};
-use clawhost_config::{Config, TrainableParameters, size_text};
+use clawhost_config::{Config, DeviceChoice, TrainableParameters, size_text};
 use clawhost_cpu::{CpuMemory, HostMemory};
+use clawhost_cuda::CudaMemory;
 use clawhost_engine::TrainLimits;
 use clawhost_engine::backend::BLOCK_TOKENS;
 use clawhost_gateway::GatewayOptions;
@@ -13,11 +14,22 @@ use clawhost_training::{STEP_COPIES, StepMemory};
 use serde::Serialize;
 
 use crate::config::engine_options;
+use crate::device;
+
+/// Which memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Place {
+    Host,
+    /// That of the GPU which runs the model.
+    Device,
+}
 
 /// One use of memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct MemoryUse {
     pub(crate) name: &'static str,
+    pub(crate) place: Place,
     /// Bytes at most.
     pub(crate) bytes: usize,
     /// The keys that change it, as they are set.
@@ -28,24 +40,69 @@ pub(crate) struct MemoryUse {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct MemoryPlan {
     pub(crate) uses: Vec<MemoryUse>,
-    /// Bytes of all uses.
+    /// Bytes of all uses of host memory.
     pub(crate) total: usize,
+    /// Bytes of all uses of device memory; 0 on the CPU.
+    pub(crate) device_total: usize,
     /// Tokens that the KV cache holds.
     pub(crate) kv_cache_tokens: usize,
     /// Tokens of the longest request.
     pub(crate) max_request_tokens: usize,
-    /// Threads of one matrix product.
+    /// Threads of one matrix product on the CPU.
     pub(crate) threads: usize,
 }
 
+/// The plan of a backend.
+#[derive(Clone, Copy)]
+enum BackendMemory<'a> {
+    Cpu(CpuMemory<'a>),
+    Cuda(CudaMemory<'a>),
+}
+
+impl BackendMemory<'_> {
+    fn place(self) -> Place {
+        match self {
+            Self::Cpu(_) => Place::Host,
+            Self::Cuda(_) => Place::Device,
+        }
+    }
+
+    fn weights(self) -> usize {
+        match self {
+            Self::Cpu(memory) => memory.weights(),
+            Self::Cuda(memory) => memory.weights(),
+        }
+    }
+
+    fn block(self) -> usize {
+        match self {
+            Self::Cpu(memory) => memory.block(),
+            Self::Cuda(memory) => memory.block(),
+        }
+    }
+
+    fn step(self, rows: usize, tokens: usize, rank: usize) -> usize {
+        match self {
+            Self::Cpu(memory) => memory.step(rows, tokens),
+            Self::Cuda(memory) => memory.step(rows, tokens, rank),
+        }
+    }
+}
+
 impl MemoryPlan {
-    /// The plan of a server with this configuration and model.
+    /// The plan of a server with this configuration and model on this device.
     ///
     /// # Errors
     /// A file that a size depends on cannot be read.
-    pub(crate) fn new(config: &Config, model: &ModelConfig) -> Result<Self> {
+    pub(crate) fn new(config: &Config, model: &ModelConfig, device: DeviceChoice) -> Result<Self> {
         let engine = engine_options(config);
-        let memory = CpuMemory::new(model, engine.quantization, engine.num_threads);
+        let host = CpuMemory::new(model, engine.quantization, engine.num_threads);
+        let memory = match device {
+            DeviceChoice::Cuda(_) => {
+                BackendMemory::Cuda(CudaMemory::new(model, device::GPU_PRECISION))
+            }
+            DeviceChoice::Auto | DeviceChoice::Cpu => BackendMemory::Cpu(host),
+        };
         let blocks = engine.kv_cache_blocks(memory.block());
         let kv_cache_tokens = blocks * BLOCK_TOKENS;
         let context = model.max_position_embeddings;
@@ -58,41 +115,57 @@ impl MemoryPlan {
         let mut plan = Self {
             uses: Vec::new(),
             total: 0,
+            device_total: 0,
             kv_cache_tokens,
             max_request_tokens,
-            threads: memory.threads(),
+            threads: host.threads(),
         };
-        let quantization = engine.quantization.name();
-        plan.add(
-            "weights",
-            memory.weights(),
-            [format!("engine.quantization = \"{quantization}\"")],
-        );
+        let quantization = format!("engine.quantization = \"{}\"", engine.quantization.name());
+        let place = memory.place();
+        plan.add("weights", place, memory.weights(), [quantization]);
+        if place == Place::Device {
+            // In f32, from which they were copied to the device.
+            let values = Weights::planned_bytes(model, Quantization::None);
+            plan.add("weights as loaded", Place::Host, values, []);
+        }
         let kv_cache = size_text(engine.kv_cache_memory as u64);
         plan.add(
             "KV cache",
+            place,
             blocks * memory.block(),
             [format!("engine.kv_cache_memory = \"{kv_cache}\"")],
         );
         let (rows, tokens) = (engine.max_num_seqs, engine.max_num_batched_tokens);
         plan.add(
             "serving step",
-            memory.step(rows, rows + tokens),
+            place,
+            memory.step(rows, rows + tokens, config.training.lora.rank),
             [
                 format!("engine.max_num_seqs = {rows}"),
                 format!("engine.max_num_batched_tokens = {tokens}"),
             ],
         );
-        plan.add_trained(config, model, memory)?;
+        plan.add_trained(config, model, (host, memory))?;
         Ok(plan)
     }
 
-    fn add(&mut self, name: &'static str, bytes: usize, keys: impl IntoIterator<Item = String>) {
-        self.total = self.total.saturating_add(bytes);
+    fn add<const KEYS: usize>(
+        &mut self,
+        name: &'static str,
+        place: Place,
+        bytes: usize,
+        keys: [String; KEYS],
+    ) {
+        let total = match place {
+            Place::Host => &mut self.total,
+            Place::Device => &mut self.device_total,
+        };
+        *total = total.saturating_add(bytes);
         self.uses.push(MemoryUse {
             name,
+            place,
             bytes,
-            keys: keys.into_iter().collect(),
+            keys: keys.into(),
         });
     }
 
@@ -101,7 +174,7 @@ impl MemoryPlan {
         &mut self,
         config: &Config,
         model: &ModelConfig,
-        memory: CpuMemory<'_>,
+        (host, memory): (CpuMemory<'_>, BackendMemory<'_>),
     ) -> Result<()> {
         let options = &config.training;
         let full = options.parameters == TrainableParameters::Full;
@@ -110,18 +183,18 @@ impl MemoryPlan {
             true => "training.parameters = \"full\"".to_owned(),
             false => format!("training.lora.rank = {}", options.lora.rank),
         };
-        // Of one version in memory, and of its values in f32.
-        let (version, values, rank) = match full {
-            true => (
-                CpuMemory::new(model, Quantization::None, 0).weights(),
-                Weights::planned_bytes(model, Quantization::None),
-                0,
-            ),
-            false => (
-                memory.adapter(&options.lora),
-                memory.adapter_values(&options.lora),
-                options.lora.rank,
-            ),
+        // The values of one version in f32, which the host has, and the version as the backend reads it.
+        let (values, rank) = match full {
+            true => (Weights::planned_bytes(model, Quantization::None), 0),
+            false => (host.adapter_values(&options.lora), options.lora.rank),
+        };
+        let (version, on_device) = match (memory, full) {
+            (BackendMemory::Cpu(_), true) => {
+                (CpuMemory::new(model, Quantization::None, 0).weights(), 0)
+            }
+            (BackendMemory::Cpu(memory), false) => (memory.adapter(&options.lora), 0),
+            (BackendMemory::Cuda(memory), true) => (values, memory.weights()),
+            (BackendMemory::Cuda(memory), false) => (values, memory.adapter(&options.lora)),
         };
         let versions = match full {
             true => "served copies of the weights",
@@ -129,43 +202,52 @@ impl MemoryPlan {
         };
         // Full copies exist only where they are trained.
         if !full || options.enabled {
-            self.add(versions, served * version, [shape.clone()]);
+            self.add(versions, Place::Host, served * version, [shape.clone()]);
+            if on_device > 0 {
+                self.add(versions, Place::Device, served * on_device, [shape.clone()]);
+            }
         }
         if !options.enabled {
             return Ok(());
         }
         let step = StepMemory::new(options, values, self.max_request_tokens)?;
-        let limits = TrainLimits::from(options);
-        let pass = memory.training_pass((step.pass_tokens, step.longest), rank, limits);
-        let off = || "training.enabled = true".to_owned();
         self.add(
             "trained weights",
+            Place::Host,
             STEP_COPIES * version,
-            [shape.clone(), off()],
+            [shape.clone(), "training.enabled = true".to_owned()],
         );
-        self.add("gradients", memory.gradients(values, full), [shape.clone()]);
-        self.add("optimizer state", step.optimizer_state, [shape]);
-        let activations = size_text(options.activation_memory as u64);
-        self.add(
-            "stored activations",
-            pass.stored,
-            [format!("training.activation_memory = \"{activations}\"")],
-        );
-        self.add(
-            "training pass",
-            pass.working,
-            [
-                format!("training.max_sample_tokens = {}", options.max_sample_tokens),
-                format!(
-                    "training.micro_batch_tokens = {}",
-                    options.micro_batch_tokens
-                ),
-            ],
-        );
+        let pass_keys = [
+            format!("training.max_sample_tokens = {}", options.max_sample_tokens),
+            format!("training.micro_batch_tokens = {}", options.micro_batch_tokens),
+        ];
+        self.add("optimizer state", Place::Host, step.optimizer_state, [shape.clone()]);
+        match memory {
+            BackendMemory::Cpu(memory) => {
+                let limits = TrainLimits::from(options);
+                let pass = memory.training_pass((step.pass_tokens, step.longest), rank, limits);
+                self.add("gradients", Place::Host, memory.gradients(values, full), [shape]);
+                let activations = size_text(options.activation_memory as u64);
+                self.add(
+                    "stored activations",
+                    Place::Host,
+                    pass.stored,
+                    [format!("training.activation_memory = \"{activations}\"")],
+                );
+                self.add("training pass", Place::Host, pass.working, pass_keys);
+            }
+            BackendMemory::Cuda(memory) => {
+                let spec = (!full).then_some(&options.lora);
+                let pass = memory.training_pass(step.pass_tokens, rank);
+                self.add("weights, gradients, moments", Place::Device, memory.session(spec), [shape]);
+                self.add("training pass", Place::Device, pass.stored + pass.working, pass_keys);
+            }
+        }
         if options.rehearsal.enabled {
             let top_k = options.rehearsal.top_k;
             self.add(
                 "rehearsal replies",
+                Place::Host,
                 step.rehearsal,
                 [format!("training.rehearsal.top_k = {top_k}")],
             );
@@ -173,33 +255,44 @@ impl MemoryPlan {
         Ok(())
     }
 
-    /// Compares the plan with what is available; `None` is unknown, and accepted.
+    /// Compares the plan with the available host memory, and with the free memory of the GPU that runs the model; `None` is
+    /// unknown, and accepted.
     ///
     /// # Errors
     /// It does not fit: the error has the numbers, and the keys of the largest uses.
-    pub(crate) fn check(&self, memory: Option<&HostMemory>) -> Result<()> {
-        let Some(memory) = memory else { return Ok(()) };
-        let available = usize::try_from(memory.available).unwrap_or(usize::MAX);
-        if self.total <= available {
+    pub(crate) fn check(&self, memory: Option<&HostMemory>, gpu: Option<u64>) -> Result<()> {
+        if let Some(memory) = memory {
+            let limit = memory.limit.map_or(String::new(), |limit| {
+                let limit = human_size(limit.limit);
+                format!(" (of {limit} that the control group allows)")
+            });
+            self.check_place(Place::Host, memory.available, &limit)?;
+        }
+        gpu.map_or(Ok(()), |free| self.check_place(Place::Device, free, ""))
+    }
+
+    fn check_place(&self, place: Place, available: u64, limit: &str) -> Result<()> {
+        let (total, of) = match place {
+            Place::Host => (self.total, "memory"),
+            Place::Device => (self.device_total, "GPU memory"),
+        };
+        let bytes = usize::try_from(available).unwrap_or(usize::MAX);
+        if total <= bytes {
             return Ok(());
         }
-        let limit = memory.limit.map_or(String::new(), |limit| {
-            let limit = human_size(limit.limit);
-            format!(" (of {limit} that the control group allows)")
-        });
         bail!(
-            "the model does not fit: it can take {} of memory, and {} are available{limit}: {}; lower or change {}, or use a \
+            "the model does not fit: it can take {} of {of}, and {} are available{limit}: {}; lower or change {}, or use a \
              smaller model",
-            human_size(self.total as u64),
-            human_size(memory.available),
-            self.summary(),
-            self.keys_to_lower(self.total - available).join(", "),
+            human_size(total as u64),
+            human_size(available),
+            self.summary(place),
+            self.keys_to_lower(place, total - bytes).join(", "),
         );
     }
 
     /// The keys of the largest uses, as many as are needed to save this many bytes.
-    fn keys_to_lower(&self, mut bytes: usize) -> Vec<String> {
-        let mut uses: Vec<&MemoryUse> = self.uses.iter().collect();
+    fn keys_to_lower(&self, place: Place, mut bytes: usize) -> Vec<String> {
+        let mut uses: Vec<&MemoryUse> = self.uses_of(place).collect();
         uses.sort_by_key(|one| std::cmp::Reverse(one.bytes));
         let mut keys = Vec::new();
         for one in uses {
@@ -216,9 +309,14 @@ impl MemoryPlan {
         keys
     }
 
-    /// All uses on one line.
-    pub(crate) fn summary(&self) -> String {
-        let uses = self.uses.iter();
+    /// The uses of one memory.
+    pub(crate) fn uses_of(&self, place: Place) -> impl Iterator<Item = &MemoryUse> {
+        self.uses.iter().filter(move |one| one.place == place)
+    }
+
+    /// All uses of one memory on one line.
+    pub(crate) fn summary(&self, place: Place) -> String {
+        let uses = self.uses_of(place);
         let uses = uses.map(|one| format!("{} {}", one.name, human_size(one.bytes as u64)));
         uses.collect::<Vec<_>>().join(", ")
     }
@@ -256,7 +354,7 @@ mod tests {
     fn plan(text: &str) -> (Config, MemoryPlan) {
         let config = Config::parse(text).unwrap();
         let model = Model::check(&ModelFiles::embedded()).unwrap();
-        let plan = MemoryPlan::new(&config, &model).unwrap();
+        let plan = MemoryPlan::new(&config, &model, DeviceChoice::Cpu).unwrap();
         (config, plan)
     }
 
@@ -315,13 +413,13 @@ mod tests {
             available,
             limit,
         };
-        assert!(plan.check(None).is_ok());
-        assert!(plan.check(Some(&memory(32 << 30, None))).is_ok());
+        assert!(plan.check(None, None).is_ok());
+        assert!(plan.check(Some(&memory(32 << 30, None)), None).is_ok());
         let limit = MemoryLimit {
             limit: 6 << 30,
             used: 1 << 30,
         };
-        let error = plan.check(Some(&memory(5 << 30, Some(limit))));
+        let error = plan.check(Some(&memory(5 << 30, Some(limit))), None);
         let error = error.unwrap_err().to_string();
         for part in [
             "5.00 GiB are available (of 6.00 GiB that the control group allows)",
@@ -331,7 +429,7 @@ mod tests {
             assert!(error.contains(part), "{error}");
         }
         // With almost no memory, every key that helps is named.
-        let error = plan.check(Some(&memory(1 << 20, None)));
+        let error = plan.check(Some(&memory(1 << 20, None)), None);
         let error = error.unwrap_err().to_string();
         for key in [
             "engine.kv_cache_memory",
@@ -341,6 +439,24 @@ mod tests {
         ] {
             assert!(error.contains(key), "{error}");
         }
+    }
+
+    #[test]
+    fn a_gpu_has_a_plan_of_its_own() {
+        let config = Config::parse("[engine]\nkv_cache_memory = \"8GiB\"").unwrap();
+        let model = Model::check(&ModelFiles::embedded()).unwrap();
+        let plan = MemoryPlan::new(&config, &model, DeviceChoice::Cuda(0)).unwrap();
+        let device: usize = plan.uses_of(Place::Device).map(|one| one.bytes).sum();
+        assert_eq!(plan.device_total, device);
+        assert!(plan.total < 8 << 30 && device > 8 << 30);
+        assert!(plan.check(None, Some(16 << 30)).is_ok());
+        let error = plan.check(None, Some(5 << 30)).unwrap_err().to_string();
+        for part in ["of GPU memory, and 5.00 GiB are", "engine.kv_cache_memory = \"8GiB\""] {
+            assert!(error.contains(part), "{error}");
+        }
+        // Values in bf16 take half the memory.
+        let cpu = MemoryPlan::new(&config, &model, DeviceChoice::Cpu).unwrap();
+        assert_eq!(plan.kv_cache_tokens, 2 * cpu.kv_cache_tokens);
     }
 
     #[test]

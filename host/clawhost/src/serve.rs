@@ -27,7 +27,7 @@ use crate::capabilities::{FarTeacher, Internet, Models, PluginState};
 use crate::config::{self, Config};
 use crate::control::Controls;
 use crate::device;
-use crate::memory_plan::{MemoryPlan, human_size};
+use crate::memory_plan::{MemoryPlan, Place, human_size};
 use crate::plugin_loader::Loader;
 use crate::plugin_reload::{PluginReloader, ReloadTargets};
 use crate::status::Loops;
@@ -292,21 +292,32 @@ pub(crate) fn load_engine(config: &Config) -> Result<LoadedModel> {
         .unwrap_or_else(|| files.name().to_owned());
     let context = || format!("cannot load the model {name}");
     let model = ModelConfig::parse(files.config()).with_context(context)?;
-    let plan = MemoryPlan::new(config, &model)?;
+    let plan = MemoryPlan::new(config, &model, chosen.device)?;
     let memory = HostMemory::detect();
-    plan.check(memory.as_ref())?;
-    let engine =
-        clawhost_cpu::load_engine(&files, config::engine_options(config)).with_context(context)?;
-    let available = memory.map_or(String::new(), |memory| {
-        format!(" of {} available", human_size(memory.available))
-    });
-    let summary = format!(
-        "{name} runs on {}: {}; memory at most {}{available}: {}",
+    let gpu = chosen.free_gpu_memory()?;
+    plan.check(memory.as_ref(), gpu)?;
+    let options = config::engine_options(config);
+    let engine = chosen.start(&files, options).with_context(context)?;
+    let of = |available: Option<u64>| match available {
+        Some(bytes) => format!(" of {} available", human_size(bytes)),
+        None => String::new(),
+    };
+    let mut summary = format!(
+        "{name} runs on {}: {}; memory at most {}{}: {}",
         chosen.device,
         chosen.reason,
         human_size(plan.total as u64),
-        plan.summary(),
+        of(memory.map(|memory| memory.available)),
+        plan.summary(Place::Host),
     );
+    if gpu.is_some() {
+        summary += &format!(
+            "; GPU memory at most {}{}: {}",
+            human_size(plan.device_total as u64),
+            of(gpu),
+            plan.summary(Place::Device),
+        );
+    }
     Ok(LoadedModel {
         engine,
         name,

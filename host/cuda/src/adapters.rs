@@ -12,6 +12,11 @@ use crate::weights::{TensorPlace, first_column, scatter};
 /// Ranks are padded to a multiple of this.
 const RANK_STEP: usize = 8;
 
+/// The rank of a pair on the device.
+pub(crate) fn padded_rank(rank: usize) -> usize {
+    rank.next_multiple_of(RANK_STEP)
+}
+
 /// A product of a layer with a weight that may be fused from several targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Projection {
@@ -131,7 +136,7 @@ impl AdapterLayout {
                 continue;
             };
             let (inputs, outputs) = target.widths(c);
-            let rank = pair.rank.next_multiple_of(RANK_STEP);
+            let rank = padded_rank(pair.rank);
             let a = self.total;
             self.total += rank * inputs;
             let place = TensorPlace {

@@ -9,12 +9,13 @@ use clawhost_engine::backend::{
     AdamWState, AdapterSlot, BLOCK_TOKENS, Backend, Device, Runner, Sequence, SequenceScores,
     TrainLimits, TrainSession,
 };
-use clawhost_model::{Model, TrainedWeights};
+use clawhost_model::{LoadError, Model, ModelConfig, ModelFiles, Quantization, TrainedWeights};
 
 use crate::adapters::DeviceAdapter;
 use crate::attention::HeadShape;
 use crate::device::cuda::CudaDriver;
 use crate::device::{Driver, Precision, Result, Stream};
+use crate::memory::CudaMemory;
 use crate::plan;
 use crate::runner::CudaRunner;
 use crate::scoring::{Scorer, ScorerBuffers};
@@ -139,11 +140,46 @@ impl CudaBackend {
         Self::on(CudaDriver::open(ordinal)?, model, precision)
     }
 
+    /// Loads a checkpoint onto a GPU.
+    ///
+    /// # Errors
+    /// A tensor that is missing, has the wrong shape or is not finite, by name; weights that are to be quantized, which
+    /// the kernels do not read; or as [`Self::new`].
+    pub fn load(
+        ordinal: usize,
+        files: &ModelFiles,
+        quantization: Quantization,
+        precision: Precision,
+    ) -> std::result::Result<Self, LoadError> {
+        let device = |error: ForwardError| LoadError::Device {
+            reason: error.to_string(),
+        };
+        if quantization != Quantization::None {
+            return Err(device(ForwardError::Device(format!(
+                "cuda:{ordinal}: engine.quantization = \"{}\" is for the CPU; set it to \"none\", or engine.device to \"cpu\"",
+                quantization.name()
+            ))));
+        }
+        let driver = CudaDriver::open(ordinal).map_err(device)?;
+        // Before the weights are read.
+        let config = ModelConfig::parse(files.config())?;
+        plan::check_model(&config)
+            .and_then(|()| plan::check_memory(&*driver, &config, precision))
+            .map_err(device)?;
+        let model = Arc::new(Model::load(files)?);
+        Self::on(driver, model, precision).map_err(device)
+    }
+
     pub(crate) fn on(
         driver: Arc<dyn Driver>,
         model: Arc<Model>,
         precision: Precision,
     ) -> Result<Self> {
+        if model.is_quantized() {
+            return Err(ForwardError::Device(
+                "the CUDA backend does not run quantized weights; load the model without quantization".to_owned(),
+            ));
+        }
         plan::check_model(model.config())?;
         plan::check_memory(&*driver, model.config(), precision)?;
         let uploads = Stream::new(&driver)?;
@@ -187,7 +223,7 @@ impl Backend for CudaBackend {
     }
 
     fn block_bytes(&self) -> usize {
-        self.shared.block_values() * self.shared.precision.bytes()
+        CudaMemory::new(self.shared.model.config(), self.shared.precision).block()
     }
 
     fn runner(&self, blocks: usize) -> Result<Box<dyn Runner>> {

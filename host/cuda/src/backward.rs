@@ -68,6 +68,14 @@ impl GradientWorkspace {
         })
     }
 
+    /// Bytes of the buffers for one token.
+    pub(crate) fn bytes_per_token(c: &ModelConfig, precision: Precision, rank: usize) -> usize {
+        let (h, q, qkv) = (c.hidden_size, c.query_width(), Projection::Qkv.widths(c).1);
+        let values = 3 * h + c.intermediate_size + 2 * q + 3 * qkv + rank;
+        let heads = 3 * c.num_attention_heads + c.num_key_value_heads;
+        values * precision.bytes() + heads * size_of::<f32>()
+    }
+
     pub(crate) fn fits(&self, (tokens, rank): (usize, usize)) -> bool {
         tokens <= self.tokens && rank <= self.rank
     }

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use clawhost_engine::backend::SequenceScores;
+use clawhost_model::ModelConfig;
 
 use crate::device::{Address, Buffer, Driver, Operand, Precision, Product, Result, Stream, Values};
 use crate::kernels::{HeadArguments, HeadGradients};
 use crate::layers::Pass;
 use crate::packing::Packed;
-use crate::weights::DeviceModel;
+use crate::weights::{DeviceModel, logits_stride};
 
 /// Bytes of the logits that are in memory at once.
 const LOGITS_BYTES: usize = 256 << 20;
@@ -23,10 +24,21 @@ pub(crate) struct LogitsChunk {
     dlogits: Option<Values>,
 }
 
+/// Positions whose logits are in memory at once, for rows of this many values.
+fn chunk_positions(stride: usize) -> usize {
+    (LOGITS_BYTES / (stride * size_of::<f32>())).clamp(1, 512)
+}
+
+/// Bytes of a chunk of logits and their gradient.
+pub(crate) fn logits_bytes(c: &ModelConfig, precision: Precision) -> usize {
+    let stride = logits_stride(c);
+    chunk_positions(stride) * stride * (size_of::<f32>() + precision.bytes())
+}
+
 impl LogitsChunk {
     pub(crate) fn new(driver: &Arc<dyn Driver>, model: &DeviceModel) -> Result<Self> {
         let stride = model.logits_stride();
-        let positions = (LOGITS_BYTES / (stride * size_of::<f32>())).clamp(1, 512);
+        let positions = chunk_positions(stride);
         Ok(Self {
             positions,
             logits: Buffer::new(driver, positions * stride)?,

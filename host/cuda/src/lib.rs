@@ -3,7 +3,8 @@
 //! - [`CudaBackend`]: implements [`clawhost_engine::Backend`]; [`devices`] lists the GPUs.
 //! - `device`: memory, streams, launches and graphs of a device; unsafe code is there and in `kernels`.
 //! - `kernels`: the kernels of `kernels/*.cu` with their argument types.
-//! - `weights`, `adapters`, `workspace`: what is where in device memory; `plan`: what fits.
+//! - `weights`, `adapters`, `workspace`: what is where in device memory.
+//! - [`CudaMemory`]: how much device memory a model takes, before it is loaded; `plan`: what the kernels run and what fits.
 //! - `layers`, `attention`, `head`: the forward pass of serving, scoring and training.
 //! - `runner`, `sampler`: steps of the engine, recorded as graphs; tokens are sampled on the device.
 //! - `scoring`, `backward`, `session`: log-probs, gradients, AdamW.
@@ -20,6 +21,7 @@ mod head;
 mod inputs;
 mod kernels;
 mod layers;
+mod memory;
 mod packing;
 mod plan;
 mod runner;
@@ -31,7 +33,8 @@ mod workspace;
 
 pub use backend::CudaBackend;
 pub use device::Precision;
-pub use device::cuda::{DeviceInfo, devices};
+pub use device::cuda::{DeviceInfo, devices, free_memory};
+pub use memory::{CudaMemory, TrainingPassMemory};
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]

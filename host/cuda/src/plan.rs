@@ -5,8 +5,7 @@ use clawhost_model::ModelConfig;
 
 use crate::device::{Driver, Precision, Result};
 use crate::kernels::MAX_HEAD_DIM;
-use crate::weights::model_bytes;
-use crate::workspace;
+use crate::memory::CudaMemory;
 
 /// Tokens for whose activations there must be room: a chunk of a prompt.
 const PASS_TOKENS: usize = 512;
@@ -63,11 +62,10 @@ pub(crate) fn check_memory(
     c: &ModelConfig,
     precision: Precision,
 ) -> Result<()> {
-    let weights = model_bytes(c, precision);
-    let activations = PASS_TOKENS * workspace::bytes_per_token(c, precision, 64);
-    let logits = PASS_TOKENS * c.vocab_size * size_of::<f32>() / 16;
+    let memory = CudaMemory::new(c, precision);
+    let (weights, step) = (memory.weights(), memory.step(1, PASS_TOKENS, 16));
     let free = driver.free_memory()?;
-    let needed = (weights + activations + logits) as u64;
+    let needed = (weights + step) as u64;
     if needed <= free {
         return Ok(());
     }
@@ -78,7 +76,7 @@ pub(crate) fn check_memory(
         driver.device().name,
         mib(needed),
         mib(weights as u64),
-        mib((activations + logits) as u64),
+        mib(step as u64),
         free >> 20,
     )))
 }

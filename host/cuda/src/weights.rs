@@ -281,10 +281,15 @@ impl DeviceModel {
         Projection::Qkv.widths(&self.config).1
     }
 
-    /// Values of a row of logits, with padding to whole packs of 16 bytes.
+    /// [`logits_stride`] of this model.
     pub(crate) fn logits_stride(&self) -> usize {
-        self.config.vocab_size.next_multiple_of(ALIGNMENT)
+        logits_stride(&self.config)
     }
+}
+
+/// Values of a row of logits, with padding to whole packs of 16 bytes.
+pub(crate) fn logits_stride(c: &ModelConfig) -> usize {
+    c.vocab_size.next_multiple_of(ALIGNMENT)
 }
 
 /// Bytes of a model's weights on the device.

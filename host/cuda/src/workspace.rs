@@ -37,15 +37,15 @@ pub(crate) struct Workspace {
     pub(crate) angles: Buffer<f32>,
 }
 
-/// Bytes of the activations of one token.
-pub(crate) fn bytes_per_token(c: &ModelConfig, precision: Precision, rank: usize) -> usize {
-    let qkv = Projection::Qkv.widths(c).1;
-    let (h, q, f) = (c.hidden_size, c.query_width(), c.intermediate_size);
-    let values = 4 * h + qkv + 2 * q + 3 * f + rank;
-    values * precision.bytes() + (3 * rank + c.head_dim) * size_of::<f32>()
-}
-
 impl Workspace {
+    /// Bytes of the buffers for one token.
+    pub(crate) fn bytes_per_token(c: &ModelConfig, precision: Precision, rank: usize) -> usize {
+        let qkv = Projection::Qkv.widths(c).1;
+        let (h, q, f) = (c.hidden_size, c.query_width(), c.intermediate_size);
+        let values = 4 * h + qkv + 2 * q + 3 * f + rank;
+        values * precision.bytes() + (3 * rank + c.head_dim) * size_of::<f32>()
+    }
+
     pub(crate) fn new(
         driver: &Arc<dyn Driver>,
         c: &ModelConfig,

@@ -1,7 +1,7 @@
 //! The engine's test suite on a GPU, in both precisions, and agreement with the CPU backend. On a machine without a GPU
 //! this binary says so and ends; the same code runs there on an emulated device (`src/tests.rs`).
 
-#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use std::io::Write;
 use std::sync::Arc;
@@ -12,6 +12,8 @@ use clawhost_engine::backend::{AdapterSlot, Backend, Candidates, Sequence};
 use clawhost_engine::testing::Tolerance;
 use clawhost_model::testing::tiny;
 use clawhost_model::{Model, ModelConfig};
+
+mod agreement;
 
 /// The first GPU with this model. Without one the test binary ends, successfully.
 fn gpu(model: Arc<Model>, precision: Precision) -> Arc<CudaBackend> {
@@ -56,5 +58,18 @@ fn scores_agree_with_the_cpu_backend() {
         let pairs = found[0].logprobs.iter().zip(&expected[0].logprobs);
         let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(worst < bound, "{precision:?}: {worst}");
+    }
+}
+
+#[test]
+fn gradients_agree_with_the_cpu_backend() {
+    let model = agreement::model(256);
+    for (precision, bound) in [(Precision::F32, 1e-4), (Precision::Bf16, 5e-2)] {
+        let gpu = gpu(Arc::clone(&model), precision);
+        let errors = agreement::gradient_errors(&model, &*gpu);
+        println!("{precision:?}: {errors:?}");
+        for error in errors {
+            assert!(error < bound, "{precision:?}: {error}");
+        }
     }
 }

@@ -5,24 +5,29 @@
 
 mod plugins;
 mod serve;
+mod shapes;
 mod soak;
 mod streaming;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use clawhost_cpu::CpuBackend;
+use clawhost_config::DeviceChoice;
 use clawhost_engine::measure::Spread;
+use clawhost_engine::{Backend, EngineOptions};
 use clawhost_journal::Journal;
 use clawhost_journal::bench::append_turns;
-use clawhost_model::Quantization;
+use clawhost_model::ModelFiles;
 use clawhost_training::measure::{TrainWorkload, measure_updates};
 use clawhost_training::{TrainableParameters, TrainingOptions};
 use serde::Serialize;
 use serde_json::json;
 
+use self::shapes::Shape;
+use crate::device;
 use crate::output::print_result;
 use crate::serve::model_files;
 
@@ -58,9 +63,6 @@ enum Command {
 /// Flags of every benchmark.
 #[derive(Debug, Clone, Args)]
 struct Shared {
-    /// Model directory or GGUF file instead of the embedded model
-    #[arg(long, value_name = "PATH")]
-    model: Option<PathBuf>,
     /// Measured repetitions
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
@@ -69,9 +71,49 @@ struct Shared {
     json: bool,
 }
 
+/// The model that is measured, and where it runs.
+#[derive(Debug, Clone, Args)]
+struct ModelFlags {
+    /// Model directory or GGUF file instead of the embedded model
+    #[arg(long, value_name = "PATH")]
+    model: Option<PathBuf>,
+    /// Random weights in the shape of a known model instead of a checkpoint
+    #[arg(long, value_name = "SHAPE", value_enum, conflicts_with = "model")]
+    random: Option<Shape>,
+    /// Device that runs the model: auto, cpu or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Auto)]
+    device: DeviceChoice,
+}
+
+impl ModelFlags {
+    /// The files of the model; those of the embedded one for random weights, for which any tokenizer will do.
+    fn files(&self) -> Result<ModelFiles> {
+        model_files(self.model.as_deref())
+    }
+
+    /// The model on its device; `threads` limits those of a matrix product, 0 = one per processor.
+    fn backend(&self, threads: usize) -> Result<Arc<dyn Backend>> {
+        let device = device::choose(self.device)?;
+        let Some(shape) = self.random else {
+            let options = EngineOptions {
+                num_threads: threads,
+                ..EngineOptions::default()
+            };
+            return Ok(device.load(&self.files()?, &options)?);
+        };
+        let model = shape.model()?;
+        device.run(match threads {
+            0 => model,
+            threads => model.with_threads(threads),
+        })
+    }
+}
+
 /// Flags of `bench train`.
 #[derive(Debug, Clone, Args)]
 struct TrainArgs {
+    #[command(flatten)]
+    model: ModelFlags,
     #[command(flatten)]
     shared: Shared,
     /// Parameters to train
@@ -163,8 +205,7 @@ fn journal(shared: &Shared) -> Result<Vec<Figure>> {
 }
 
 fn training(args: &TrainArgs) -> Result<Vec<Figure>> {
-    let files = model_files(args.shared.model.as_deref())?;
-    let backend = CpuBackend::load(&files, Quantization::None, 0)?;
+    let backend = args.model.backend(0)?;
     let (kind, parameters) = match args.parameters {
         TrainedParameters::Lora => ("LoRA update", TrainableParameters::Lora),
         TrainedParameters::Full => ("update of all parameters", TrainableParameters::Full),
@@ -180,7 +221,7 @@ fn training(args: &TrainArgs) -> Result<Vec<Figure>> {
         },
     };
     let before = resident("VmRSS:");
-    let measured = measure_updates(&backend, &load)?;
+    let measured = measure_updates(&*backend, &load)?;
     let peak = resident("VmHWM:");
     let figure = |name: String, unit, spread| Figure { name, unit, spread };
     let tokens = args.prompt_tokens.saturating_add(args.reply_tokens);

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::config::Config;
 use crate::device::{self, ChosenDevice};
-use crate::memory_plan::{MemoryPlan, human_size};
+use crate::memory_plan::{MemoryPlan, Place, human_size};
 use crate::nvidia::Gpus;
 use crate::output::{join_or, one_line, print_result};
 use crate::serve::model_files;
@@ -197,12 +197,28 @@ impl Machine {
     }
 }
 
+/// The uses of one memory, one a line.
+fn plan_lines(text: &mut String, plan: &MemoryPlan, place: Place) {
+    for one in plan.uses_of(place) {
+        let size = human_size(one.bytes as u64);
+        let keys = one.keys.join(", ");
+        let _ = writeln!(text, "  {:<28} {size:>10}   {keys}", one.name);
+    }
+}
+
+fn total_line(text: &mut String, bytes: usize, available: &str) {
+    let total = human_size(bytes as u64);
+    let _ = writeln!(text, "  {:<28} {total:>10}   of {available} available", "total");
+}
+
 /// What the program would do with the configured model; what a problem keeps unknown is none.
 #[derive(Default)]
 struct Start {
     device: Option<ChosenDevice>,
     model: Option<Value>,
     plan: Option<MemoryPlan>,
+    /// Free bytes of the GPU that would run the model.
+    gpu_memory: Option<u64>,
     /// Why the model would not start.
     problems: Vec<String>,
 }
@@ -224,9 +240,12 @@ impl Start {
             return;
         };
         self.model = Some(describe(config, &model, files.name()));
-        let plan = MemoryPlan::new(config, &model);
+        let device = self.device.as_ref().map_or(DeviceChoice::Cpu, |chosen| chosen.device);
+        let plan = MemoryPlan::new(config, &model, device);
         self.plan = self.note(plan);
-        let fits = self.plan.as_ref().map(|plan| plan.check(memory));
+        let gpu = self.device.as_ref().map(ChosenDevice::free_gpu_memory);
+        self.gpu_memory = self.note(gpu.transpose()).flatten().flatten();
+        let fits = self.plan.as_ref().map(|plan| plan.check(memory, self.gpu_memory));
         self.note(fits.transpose());
     }
 
@@ -278,20 +297,17 @@ impl Start {
             );
             line(&mut text, "", &about);
             text.push_str("\nmemory at most\n");
-            for one in &plan.uses {
-                let size = human_size(one.bytes as u64);
-                let keys = one.keys.join(", ");
-                let _ = writeln!(text, "  {:<28} {size:>10}   {keys}", one.name);
-            }
+            plan_lines(&mut text, plan, Place::Host);
             let available = memory.map_or("an unknown amount".to_owned(), |memory| {
                 human_size(memory.available)
             });
-            let total = human_size(plan.total as u64);
-            let _ = writeln!(
-                text,
-                "  {:<28} {total:>10}   of {available} available",
-                "total"
-            );
+            total_line(&mut text, plan.total, &available);
+            if plan.device_total > 0 {
+                text.push_str("\nGPU memory at most\n");
+                plan_lines(&mut text, plan, Place::Device);
+                let available = self.gpu_memory.map_or("an unknown amount".to_owned(), human_size);
+                total_line(&mut text, plan.device_total, &available);
+            }
         }
         match self.problems.as_slice() {
             [] => text.push_str("\nThe model would start.\n"),

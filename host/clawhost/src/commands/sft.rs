@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use clawhost_config::DeviceChoice;
 use clawhost_engine::{Engine, EngineOptions};
 use clawhost_journal::now_ms;
 use clawhost_model::{Adapter, LoraSpec, Quantization, TrainedWeights};
@@ -21,6 +22,7 @@ use self::dataset::Source;
 use self::report::{DataReport, SftReport, finite, show_progress};
 use super::export::merged;
 use super::renamed;
+use crate::device;
 use crate::output::print_result;
 use crate::serve::model_files;
 use crate::staging::StagingDir;
@@ -80,6 +82,9 @@ pub(crate) struct SftArgs {
     micro_batch_tokens: usize,
     #[arg(long = "pass-tokens", hide = true, value_parser = renamed("--micro-batch-tokens TOKENS"))]
     _pass_tokens: Option<Infallible>,
+    /// Device that runs the model: auto, cpu or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Auto)]
+    device: DeviceChoice,
     /// Format of the base model's linear weights, as engine.quantization: none, int8 or int4
     #[arg(
         long,
@@ -111,7 +116,7 @@ pub(crate) fn sft(args: &SftArgs) -> Result<ExitCode> {
         quantization: args.quantization,
         ..EngineOptions::default()
     };
-    let engine = clawhost_cpu::load_engine(&files, engine_options)?;
+    let engine = device::choose(args.device)?.start(&files, engine_options)?;
     let source = Source {
         path: &args.data,
         skip_long: args.skip_long,

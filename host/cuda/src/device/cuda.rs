@@ -33,6 +33,13 @@ pub struct DeviceInfo {
     pub compute_capability: (i32, i32),
 }
 
+impl DeviceInfo {
+    /// Whether the kernels run on it.
+    pub fn is_supported(&self) -> bool {
+        self.compute_capability >= (8, 0)
+    }
+}
+
 /// The GPUs of this machine; none without a driver.
 ///
 /// # Errors
@@ -81,6 +88,26 @@ fn describe(ordinal: c_int) -> Result<DeviceInfo> {
     })
 }
 
+/// Bytes that are free on a GPU. Starts the driver's context of this process there, which takes some tenths of a second once.
+///
+/// # Errors
+/// There is no such GPU, or the driver does not work.
+pub fn free_memory(ordinal: usize) -> Result<u64> {
+    let label = format!("cuda:{ordinal}");
+    let error = |e| failed(&label, "read its free memory", e);
+    if !devices()?.iter().any(|info| info.ordinal == ordinal) {
+        return Err(failed(&label, "read its free memory", "there is no such GPU"));
+    }
+    let device = cu::device::get(c_int::try_from(ordinal).unwrap_or(c_int::MAX)).map_err(error)?;
+    // SAFETY: the device exists, and what is retained is released.
+    unsafe {
+        let context = cu::primary_ctx::retain(device).map_err(error)?;
+        let free = cu::ctx::set_current(context).and_then(|()| cu::mem_get_info());
+        let _ = cu::primary_ctx::release(device);
+        free.map(|(free, _)| free as u64).map_err(error)
+    }
+}
+
 /// A GPU with the kernels loaded.
 pub(crate) struct CudaDriver {
     label: String,
@@ -89,7 +116,8 @@ pub(crate) struct CudaDriver {
     context: sys::CUcontext,
     processors: usize,
     module: sys::CUmodule,
-    functions: Mutex<HashMap<&'static str, usize>>,
+    /// Each kernel's handle, and the dynamic shared memory that it may use.
+    functions: Mutex<HashMap<&'static str, (usize, usize)>>,
     blas: lt_sys::cublasLtHandle_t,
     /// cuBLASLt's workspace of each stream.
     workspaces: Mutex<HashMap<Handle, sys::CUdeviceptr>>,
@@ -125,7 +153,7 @@ impl CudaDriver {
         let all = devices()?;
         let info = all.into_iter().find(|info| info.ordinal == ordinal);
         let info = info.ok_or_else(|| failed(&label, "open it", "there is no such GPU"))?;
-        if info.compute_capability < (8, 0) {
+        if !info.is_supported() {
             let (major, minor) = info.compute_capability;
             return Err(failed(
                 &label,
@@ -183,14 +211,18 @@ impl CudaDriver {
 
     fn function(&self, name: &'static str, shared: usize) -> Result<sys::CUfunction> {
         let mut functions = lock(&self.functions);
-        if let Some(function) = functions.get(name) {
-            return Ok(*function as sys::CUfunction);
-        }
-        let symbol = CString::new(name).map_err(|e| self.failed("find a kernel", e))?;
-        // SAFETY: the module is loaded.
-        let function = unsafe { cu::module::get_function(self.module, symbol) };
-        let function = function.map_err(|e| self.failed(&format!("find the kernel {name}"), e))?;
-        if shared > DEFAULT_SHARED {
+        let (function, allowed) = match functions.get(name) {
+            Some((function, allowed)) => (*function as sys::CUfunction, *allowed),
+            None => {
+                let symbol = CString::new(name).map_err(|e| self.failed("find a kernel", e))?;
+                // SAFETY: the module is loaded.
+                let function = unsafe { cu::module::get_function(self.module, symbol) };
+                let function =
+                    function.map_err(|e| self.failed(&format!("find the kernel {name}"), e))?;
+                (function, DEFAULT_SHARED)
+            }
+        };
+        if shared > allowed {
             use sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as MAX;
             let bytes = c_int::try_from(shared).unwrap_or(c_int::MAX);
             // SAFETY: the function is of the loaded module.
@@ -198,7 +230,7 @@ impl CudaDriver {
                 self.failed(&format!("give {name} {shared} bytes of shared memory"), e)
             })?;
         }
-        functions.insert(name, function as usize);
+        functions.insert(name, (function as usize, shared.max(allowed)));
         Ok(function)
     }
 

@@ -2,25 +2,21 @@
 //! the same figures of a peer program on the same checkpoint.
 
 mod peer;
-mod shapes;
 
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use clawhost_chat::{ChatTemplate, Tokenizer};
-use clawhost_cpu::{BEYOND_CACHES, block_bytes, measure_read_bandwidth};
+use clawhost_cpu::{BEYOND_CACHES, measure_read_bandwidth};
 use clawhost_engine::measure::{
     ServeWorkload, Spread, TurnWorkload, measure_prefill, measure_prefix_cache, measure_serving,
 };
 use clawhost_engine::{Engine, EngineOptions};
-use clawhost_model::{Model, ModelConfig, ModelFiles};
 
 use self::peer::{Peer, PeerRequest};
-use self::shapes::Shape;
-use super::{Figure, Shared, streaming, streams_label};
+use super::{Figure, ModelFlags, Shared, streaming, streams_label};
 use crate::progress::Progress;
-use crate::serve::model_files;
 
 /// Concurrent requests.
 const STREAMS: [usize; 4] = [1, 4, 16, 64];
@@ -46,10 +42,9 @@ const CACHED: f64 = 1.5;
 )]
 pub(super) struct ServeArgs {
     #[command(flatten)]
+    model: ModelFlags,
+    #[command(flatten)]
     pub(super) shared: Shared,
-    /// Random weights in the shape of a known model instead of a checkpoint
-    #[arg(long, value_name = "SHAPE", value_enum, conflicts_with = "model")]
-    random: Option<Shape>,
     /// Threads of a matrix product; 0 = one per processor
     #[arg(long, default_value_t = 0, value_name = "N")]
     threads: usize,
@@ -70,7 +65,7 @@ pub(super) fn serving(args: &ServeArgs) -> Result<Vec<Figure>> {
         Some(command) => Some(Peer::start(command, &engine, threads)?),
         None => None,
     };
-    let http_work = if args.random.is_some() {
+    let http_work = if args.model.random.is_some() {
         0.0
     } else {
         HTTP_WORK
@@ -88,12 +83,14 @@ pub(super) fn serving(args: &ServeArgs) -> Result<Vec<Figure>> {
     }
     progress.stage("prefix cache and roofline");
     figures.extend(second_turn(&engine, rounds)?);
-    figures.extend(roofline(&engine, threads, rounds, alone));
+    if engine.backend().name() == "cpu" {
+        figures.extend(roofline(&engine, threads, rounds, alone));
+    }
     progress.advance(rounds as f64 * TURN_WORK);
     engine.shutdown();
     // Free its memory for the server.
     drop(engine);
-    if args.random.is_none() {
+    if args.model.random.is_none() {
         progress.stage("HTTP server");
         figures.extend(over_http(args)?);
     }
@@ -119,32 +116,25 @@ fn load_engine(args: &ServeArgs, threads: usize) -> Result<Engine> {
         streams: STREAMS.into_iter().max().expect("there are stream counts"),
         ..ServeWorkload::default()
     };
-    let options = |config: &ModelConfig| {
-        let defaults = EngineOptions::default();
-        EngineOptions {
-            num_threads: threads,
-            max_num_seqs: largest.streams,
-            kv_cache_memory: largest
-                .kv_cache_bytes(block_bytes(config), defaults.max_num_batched_tokens)
-                .max(defaults.kv_cache_memory),
-            ..defaults
-        }
+    let files = args.model.files()?;
+    let backend = args.model.backend(threads)?;
+    let defaults = EngineOptions::default();
+    let kv_cache = largest.kv_cache_bytes(backend.block_bytes(), defaults.max_num_batched_tokens);
+    let options = EngineOptions {
+        num_threads: threads,
+        max_num_seqs: largest.streams,
+        kv_cache_memory: kv_cache.max(defaults.kv_cache_memory),
+        ..defaults
     };
-    let Some(shape) = args.random else {
-        let files = model_files(args.shared.model.as_deref())?;
-        let config = ModelConfig::parse(files.config())?;
-        return Ok(clawhost_cpu::load_engine(&files, options(&config))?);
-    };
-    // Any tokenizer will do.
-    let files = ModelFiles::embedded();
+    if args.model.random.is_none() {
+        return Ok(Engine::load(backend, &files, options)?);
+    }
     let tokenizer = Tokenizer::from_bytes(files.tokenizer()?)?;
     let template =
         std::str::from_utf8(files.template()?).context("the chat template is not valid UTF-8")?;
     let template = ChatTemplate::new(template, [])?;
-    let model = Model::random(shape.config()?, 1).with_threads(threads);
-    let options = options(model.config());
-    Ok(clawhost_cpu::start_engine(
-        Arc::new(model),
+    Ok(Engine::new(
+        backend,
         Arc::new(tokenizer),
         Arc::new(template),
         options,
@@ -313,9 +303,9 @@ fn roofline(engine: &Engine, threads: usize, rounds: usize, rate: f64) -> Vec<Fi
 
 /// Latency of a whole server as seen by a chat client.
 fn over_http(args: &ServeArgs) -> Result<Vec<Figure>> {
-    let shared = &args.shared;
     let mut figures = Vec::new();
-    for one in streaming::measure(shared.model.as_deref(), &CLIENTS, shared.rounds)? {
+    let (model, device) = (args.model.model.as_deref(), args.model.device);
+    for one in streaming::measure(model, device, &CLIENTS, args.shared.rounds)? {
         let label = |what: &str| format!("{what}, {}", streams_label(one.streams));
         let share = format!(
             "first token over HTTP, share of a reply of {} tokens",

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use clawhost_config::DeviceChoice;
 use clawhost_engine::measure::Spread;
 use clawhost_http::SseDecoder;
 use serde_json::{Value, json};
@@ -36,10 +37,12 @@ pub(super) struct StreamFigures {
 /// Starts a server and measures with each number of streams.
 pub(super) fn measure(
     model: Option<&Path>,
+    device: DeviceChoice,
     streams: &[usize],
     rounds: u32,
 ) -> Result<Vec<StreamFigures>> {
-    with_server(model, async |server| {
+    let on_device = |config: &mut Config| config.engine.device = device;
+    with_configured_server(model, on_device, async |server| {
         let client = Client::new(server)?;
         let mut measured = Vec::new();
         for &streams in streams {

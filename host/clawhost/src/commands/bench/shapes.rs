@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::ValueEnum;
-use clawhost_model::ModelConfig;
+use clawhost_model::{Model, ModelConfig};
 use serde_json::json;
 
 /// The shape of a known model.
@@ -14,17 +14,26 @@ pub(super) enum Shape {
     /// Qwen3, 1.7 billion parameters
     #[value(name = "qwen3-1.7b")]
     Qwen3Middle,
+    /// Qwen3, 4 billion parameters
+    #[value(name = "qwen3-4b")]
+    Qwen3Large,
 }
 
 impl Shape {
-    pub(super) fn config(self) -> Result<ModelConfig> {
-        let (hidden, inner) = match self {
-            Self::Qwen3Small => (1024, 3072),
-            Self::Qwen3Middle => (2048, 6144),
+    /// A model of this shape with random weights.
+    pub(super) fn model(self) -> Result<Model> {
+        Ok(Model::random(self.config()?, 1))
+    }
+
+    fn config(self) -> Result<ModelConfig> {
+        let (hidden, inner, layers, heads) = match self {
+            Self::Qwen3Small => (1024, 3072, 28, 16),
+            Self::Qwen3Middle => (2048, 6144, 28, 16),
+            Self::Qwen3Large => (2560, 9728, 36, 32),
         };
         let config = json!({
             "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": hidden,
-            "intermediate_size": inner, "num_hidden_layers": 28, "num_attention_heads": 16,
+            "intermediate_size": inner, "num_hidden_layers": layers, "num_attention_heads": heads,
             "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936,
             "max_position_embeddings": 40_960, "rope_theta": 1_000_000.0, "tie_word_embeddings": true,
         });
