@@ -43,9 +43,12 @@ impl ChosenDevice {
     ) -> Result<Arc<dyn Backend>, LoadError> {
         let quantization = options.quantization;
         Ok(match self.device {
-            DeviceChoice::Cuda(ordinal) => {
-                Arc::new(CudaBackend::load(ordinal, files, quantization, GPU_PRECISION)?)
-            }
+            DeviceChoice::Cuda(ordinal) => Arc::new(CudaBackend::load(
+                ordinal,
+                files,
+                quantization,
+                GPU_PRECISION,
+            )?),
             DeviceChoice::Auto | DeviceChoice::Cpu => {
                 Arc::new(CpuBackend::load(files, quantization, options.num_threads)?)
             }
@@ -109,8 +112,8 @@ fn choose_of<E: std::fmt::Display>(
         },
         DeviceChoice::Cuda(ordinal) => {
             let fix = "set engine.device = \"cpu\" (or pass --device cpu), or see clawhost doctor";
-            let gpus =
-                gpus().map_err(|error| anyhow!("engine.device = \"{configured}\": {error}; {fix}"))?;
+            let gpus = gpus()
+                .map_err(|error| anyhow!("engine.device = \"{configured}\": {error}; {fix}"))?;
             match gpus.iter().find(|gpu| gpu.ordinal == ordinal) {
                 Some(gpu) if gpu.is_supported() => {
                     chosen(configured, "it is configured".to_owned())
@@ -122,7 +125,9 @@ fn choose_of<E: std::fmt::Display>(
                     gpu.compute_capability.1
                 ),
                 None if gpus.is_empty() => {
-                    bail!("engine.device = \"{configured}\": this machine has no NVIDIA GPU, or no driver; {fix}")
+                    bail!(
+                        "engine.device = \"{configured}\": this machine has no NVIDIA GPU, or no driver; {fix}"
+                    )
                 }
                 None => bail!(
                     "engine.device = \"{configured}\": this machine has {} GPUs, counted from 0; {fix}",

@@ -219,14 +219,27 @@ impl MemoryPlan {
         );
         let pass_keys = [
             format!("training.max_sample_tokens = {}", options.max_sample_tokens),
-            format!("training.micro_batch_tokens = {}", options.micro_batch_tokens),
+            format!(
+                "training.micro_batch_tokens = {}",
+                options.micro_batch_tokens
+            ),
         ];
-        self.add("optimizer state", Place::Host, step.optimizer_state, [shape.clone()]);
+        self.add(
+            "optimizer state",
+            Place::Host,
+            step.optimizer_state,
+            [shape.clone()],
+        );
         match memory {
             BackendMemory::Cpu(memory) => {
                 let limits = TrainLimits::from(options);
                 let pass = memory.training_pass((step.pass_tokens, step.longest), rank, limits);
-                self.add("gradients", Place::Host, memory.gradients(values, full), [shape]);
+                self.add(
+                    "gradients",
+                    Place::Host,
+                    memory.gradients(values, full),
+                    [shape],
+                );
                 let activations = size_text(options.activation_memory as u64);
                 self.add(
                     "stored activations",
@@ -239,8 +252,18 @@ impl MemoryPlan {
             BackendMemory::Cuda(memory) => {
                 let spec = (!full).then_some(&options.lora);
                 let pass = memory.training_pass(step.pass_tokens, rank);
-                self.add("weights, gradients, moments", Place::Device, memory.session(spec), [shape]);
-                self.add("training pass", Place::Device, pass.stored + pass.working, pass_keys);
+                self.add(
+                    "weights, gradients, moments",
+                    Place::Device,
+                    memory.session(spec),
+                    [shape],
+                );
+                self.add(
+                    "training pass",
+                    Place::Device,
+                    pass.stored + pass.working,
+                    pass_keys,
+                );
             }
         }
         if options.rehearsal.enabled {
@@ -451,7 +474,10 @@ mod tests {
         assert!(plan.total < 8 << 30 && device > 8 << 30);
         assert!(plan.check(None, Some(16 << 30)).is_ok());
         let error = plan.check(None, Some(5 << 30)).unwrap_err().to_string();
-        for part in ["of GPU memory, and 5.00 GiB are", "engine.kv_cache_memory = \"8GiB\""] {
+        for part in [
+            "of GPU memory, and 5.00 GiB are",
+            "engine.kv_cache_memory = \"8GiB\"",
+        ] {
             assert!(error.contains(part), "{error}");
         }
         // Values in bf16 take half the memory.

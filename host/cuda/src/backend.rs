@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use clawhost_engine::ForwardError;
 use clawhost_engine::backend::{
-    AdamWState, AdapterSlot, BLOCK_TOKENS, Backend, Device, Runner, Sequence, SequenceScores,
-    TrainLimits, TrainSession,
+    AdamWState, AdapterSlot, BLOCK_TOKENS, Backend, Device, LogprobRounding, Runner, Sequence,
+    SequenceScores, TrainLimits, TrainSession,
 };
 use clawhost_model::{LoadError, Model, ModelConfig, ModelFiles, Quantization, TrainedWeights};
 
 use crate::adapters::DeviceAdapter;
 use crate::attention::HeadShape;
 use crate::device::cuda::CudaDriver;
-use crate::device::{Driver, Precision, Result, Stream};
+use crate::device::{Driver, Precision, Result, Stream, StreamPriority};
 use crate::memory::CudaMemory;
 use crate::plan;
 use crate::runner::CudaRunner;
@@ -182,7 +182,7 @@ impl CudaBackend {
         }
         plan::check_model(model.config())?;
         plan::check_memory(&*driver, model.config(), precision)?;
-        let uploads = Stream::new(&driver)?;
+        let uploads = Stream::new(&driver, StreamPriority::Serving)?;
         let device_model = Arc::new(DeviceModel::new(&uploads, &model, precision)?);
         tracing::info!(
             device = driver.device().name,
@@ -224,6 +224,13 @@ impl Backend for CudaBackend {
 
     fn block_bytes(&self) -> usize {
         CudaMemory::new(self.shared.model.config(), self.shared.precision).block()
+    }
+
+    fn logprob_rounding(&self) -> LogprobRounding {
+        match self.shared.precision {
+            Precision::F32 => LogprobRounding::F32,
+            Precision::Bf16 => LogprobRounding::BF16,
+        }
     }
 
     fn runner(&self, blocks: usize) -> Result<Box<dyn Runner>> {

@@ -136,7 +136,7 @@ impl Backward<'_> {
     }
 
     /// Adds the gradients of a micro-batch.
-    pub(crate) fn run(&mut self, mut batch: MicroBatch, partials: &Partials) -> Result<()> {
+    pub(crate) fn run(&mut self, batch: MicroBatch, partials: &Partials) -> Result<()> {
         let (model, work) = (self.model, self.work);
         let (precision, c) = (self.precision(), &model.config);
         let (tokens, rows) = (batch.inputs.token_count, batch.inputs.row_count);
@@ -163,13 +163,11 @@ impl Backward<'_> {
 
         self.angles(&batch)?;
         let mut kept = rows;
-        while let Some(input) = batch.layer_inputs.pop() {
+        for layer in (0..c.num_hidden_layers).rev() {
             self.scorer.yield_to_requests()?;
-            let layer = batch.layer_inputs.len();
-            self.layer(&batch, layer, &input, kept)?;
+            let input = batch.layer_inputs.at(layer * tokens * c.hidden_size);
+            self.layer(&batch, layer, input, kept)?;
             kept = tokens;
-            // The input is freed here.
-            self.scorer.stream.synchronize()?;
         }
         if matches!(self.trained, Trained::Full) {
             let dembed = self.full(model.layout.embed);
@@ -177,6 +175,8 @@ impl Backward<'_> {
             let shape = (tokens, c.hidden_size);
             self.scorer.stream.embed_backward(precision, at, shape)?;
         }
+        // Work of this stream is in order, so the next micro-batch may have the buffer.
+        self.scorer.layer_inputs.push(batch.layer_inputs);
         self.scorer.stream.synchronize()
     }
 
@@ -218,7 +218,7 @@ impl Backward<'_> {
     }
 
     /// Replaces `dx`, the gradient of the layer's output for `kept` rows, by the gradient of its input.
-    fn layer(&self, batch: &MicroBatch, layer: usize, input: &Values, kept: usize) -> Result<()> {
+    fn layer(&self, batch: &MicroBatch, layer: usize, input: Address, kept: usize) -> Result<()> {
         let (model, work, precision) = (self.model, self.work, self.precision());
         let c = &model.config;
         let (h, f, q) = (c.hidden_size, c.intermediate_size, c.query_width());
@@ -306,7 +306,7 @@ impl Backward<'_> {
         if is_first {
             return Ok(());
         }
-        let norm = (input.address(), own.input_norm, work.dnormed.address());
+        let norm = (input, own.input_norm, work.dnormed.address());
         self.norm(norm, dx, (tokens, h), true)
     }
 
@@ -316,7 +316,7 @@ impl Backward<'_> {
         &self,
         batch: &MicroBatch,
         layer: usize,
-        input: &Values,
+        input: Address,
         selected: bool,
     ) -> Result<Address> {
         let scorer = &*self.scorer;
@@ -337,8 +337,8 @@ impl Backward<'_> {
             lora: Lora::Groups(&ends),
         };
         let x = scorer.work.x.address();
-        let bytes = input.len() * self.precision().bytes();
-        scorer.stream.copy_bytes(input.address(), x, bytes)?;
+        let bytes = tokens * self.model.config.hidden_size * self.precision().bytes();
+        scorer.stream.copy_bytes(input, x, bytes)?;
         let lse = self.work.lse.address();
         let arguments = batch.inputs.attention(self.model, &scorer.work, lse);
         let target = QkvTarget {

@@ -18,7 +18,7 @@ use clawhost_engine::backend::{
 use crate::adapters::{DeviceAdapter, table};
 use crate::attention::{self, PlacedTiles, decode_splits};
 use crate::backend::{Loaded, Shared};
-use crate::device::{Address, Buffer, Graph, Result, Stream, Values};
+use crate::device::{Address, Buffer, Graph, Result, Stream, StreamPriority, Values};
 use crate::inputs::{Inputs, List, Lists};
 use crate::kernels::{AttentionArguments, DecodeWorkspace, LoraMatrices};
 use crate::layers::{Lora, Pass, QkvTarget, Selection};
@@ -86,7 +86,7 @@ struct LoadedRow<'a> {
 
 impl CudaRunner {
     pub(crate) fn new(shared: Arc<Shared>, blocks: usize) -> Result<Self> {
-        let stream = Stream::new(&shared.driver)?;
+        let stream = Stream::new(&shared.driver, StreamPriority::Serving)?;
         let (driver, c) = (&shared.driver, shared.model.config());
         let precision = shared.precision;
         let kv = Values::new(driver, precision, (blocks + 1) * shared.block_values())?;

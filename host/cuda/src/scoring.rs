@@ -8,7 +8,7 @@ use clawhost_engine::background;
 use crate::adapters::DeviceAdapter;
 use crate::attention::{self, HeadShape, PlacedTiles, Tiles};
 use crate::backend::{Shared, head_shape};
-use crate::device::{Address, Result, Stream, Values};
+use crate::device::{Address, Result, Stream, StreamPriority, Values};
 use crate::head::{LogitsChunk, Positions};
 use crate::inputs::{Inputs, List, Lists};
 use crate::kernels::{AttentionArguments, DecodeWorkspace};
@@ -24,6 +24,8 @@ pub(crate) struct Scorer {
     pub(crate) stream: Stream,
     pub(crate) work: Workspace,
     pub(crate) chunk: LogitsChunk,
+    /// Buffers of layer inputs that no micro-batch uses.
+    pub(crate) layer_inputs: Vec<Values>,
 }
 
 /// The lists of a micro-batch on the device.
@@ -157,7 +159,7 @@ impl Scorer {
     pub(crate) fn new(shared: &Arc<Shared>) -> Result<Self> {
         let (driver, c) = (&shared.driver, shared.model.config());
         let buffers = (
-            Stream::new(driver)?,
+            Stream::new(driver, StreamPriority::Background)?,
             Workspace::new(driver, c, shared.precision, (16, 8))?,
             LogitsChunk::new(driver, &shared.device_model)?,
         );
@@ -170,6 +172,7 @@ impl Scorer {
             stream,
             work,
             chunk,
+            layer_inputs: Vec::new(),
         }
     }
 
@@ -235,10 +238,13 @@ impl Scorer {
         self.stream.rms_norm(model.precision(), at, shape, eps)
     }
 
-    /// Lets requests run. The work so far is finished first: what is on the stream would delay them.
+    /// Lets requests run, if there are any. The work so far is finished first: its time is what the share of background work
+    /// bounds.
     pub(crate) fn yield_to_requests(&self) -> Result<()> {
-        self.stream.synchronize()?;
-        background::yield_to_requests();
+        if background::is_throttled() {
+            self.stream.synchronize()?;
+        }
+        background::yield_device();
         Ok(())
     }
 
@@ -280,8 +286,8 @@ impl Scorer {
 pub(crate) struct MicroBatch {
     pub(crate) inputs: PackedInputs,
     pub(crate) positions: Positions,
-    /// Residual stream before each layer.
-    pub(crate) layer_inputs: Vec<Values>,
+    /// Residual stream before each layer, one after the other.
+    pub(crate) layer_inputs: Values,
     /// Residual stream at the scored positions, before and after the final norm.
     pub(crate) outputs: Values,
     pub(crate) normed: Values,
@@ -299,13 +305,20 @@ impl Scorer {
         let inputs = PackedInputs::new(&self.stream, head_shape(&self.shared), &packed)?;
         let (driver, precision) = (&self.shared.driver, model.precision());
         let h = model.config.hidden_size;
-        let mut layer_inputs = Vec::with_capacity(model.config.num_hidden_layers);
+        let width = inputs.token_count * h;
+        let layer_inputs = {
+            let len = model.config.num_hidden_layers * width;
+            let fits = |kept: &Values| kept.len() >= len;
+            match self.layer_inputs.iter().position(fits) {
+                Some(at) => self.layer_inputs.swap_remove(at),
+                None => Values::new(driver, precision, len)?,
+            }
+        };
+        let mut layer = 0;
         self.forward(model, adapter, &inputs, &mut |x| {
-            let kept = Values::new(driver, precision, inputs.token_count * h)?;
-            let bytes = kept.len() * precision.bytes();
-            self.stream.copy_bytes(x, kept.address(), bytes)?;
-            layer_inputs.push(kept);
-            Ok(())
+            let kept = layer_inputs.at(layer * width);
+            layer += 1;
+            self.stream.copy_bytes(x, kept, width * precision.bytes())
         })?;
         let keep = |from: &Values| -> Result<Values> {
             let kept = Values::new(driver, precision, inputs.row_count * h)?;

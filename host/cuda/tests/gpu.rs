@@ -1,7 +1,12 @@
 //! The engine's test suite on a GPU, in both precisions, and agreement with the CPU backend. On a machine without a GPU
 //! this binary says so and ends; the same code runs there on an emulated device (`src/tests.rs`).
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test"
+)]
 
 use std::io::Write;
 use std::sync::Arc;

@@ -98,17 +98,26 @@ impl BackgroundWork {
         self.load.changed.notify_all();
     }
 
-    /// Sleeps so that the CPU time since the last call stays within the share.
-    fn throttle(&self) {
+    /// Whether the work waits at its next yield.
+    fn is_throttled(&self) -> bool {
+        self.share < 1.0 && self.load.lock().busy
+    }
+
+    /// Sleeps so that the time used since the last call stays within the share: CPU time, because time in which the OS ran
+    /// other threads counts as yielded; on another device all of the time.
+    fn throttle(&self, on_device: bool) {
         let now = (Instant::now(), thread_cpu_time());
-        let Some((wall, used)) = LAST_YIELD.replace(Some(now)) else {
+        let Some((wall, cpu)) = LAST_YIELD.replace(Some(now)) else {
             return;
         };
-        if self.share >= 1.0 || !self.load.lock().busy {
+        if !self.is_throttled() {
             return;
         }
-        // CPU time, not wall time: time in which the OS ran other threads counts as yielded.
-        let due = now.1.saturating_sub(used).as_secs_f64() / self.share;
+        let used = match on_device {
+            true => now.0 - wall,
+            false => now.1.saturating_sub(cpu),
+        };
+        let due = used.as_secs_f64() / self.share;
         let due = Duration::try_from_secs_f64(due).unwrap_or(Duration::MAX);
         let wait = due.saturating_sub(now.0 - wall);
         if !wait.is_zero() {
@@ -147,8 +156,20 @@ impl Drop for BackgroundGuard {
 /// Yields the CPU to requests, if this thread runs background work and the engine has requests.
 pub fn yield_to_requests() {
     if let Some(background) = current() {
-        background.throttle();
+        background.throttle(false);
     }
+}
+
+/// As [`yield_to_requests`] for work on a device, which this thread has waited for: the time since the last call counts.
+pub fn yield_device() {
+    if let Some(background) = current() {
+        background.throttle(true);
+    }
+}
+
+/// Whether this thread runs background work that waits at its next yield. Work on a device is finished first.
+pub fn is_throttled() -> bool {
+    current().is_some_and(|background| background.is_throttled())
 }
 
 /// CPU time of this thread.

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use clawhost_engine::backend::LogprobRounding;
 use clawhost_engine::{Engine, ForwardError, ReplayError, SubmitError};
 use clawhost_model::TrainedWeights;
 
@@ -77,14 +78,18 @@ impl Prover<'_> {
             Err(ForwardError::Device(reason)) => return Err(TrainingError::Device(reason)),
             Err(error) => return Ok(Err(error.to_string())),
         };
+        let rounding = self.engine.backend().logprob_rounding();
+        let most = LogprobRounding {
+            mean: options.max_mean_logprob_difference.unwrap_or(rounding.mean),
+            max: options.max_logprob_difference.unwrap_or(rounding.max),
+        };
         let limit_error = |mean: f64, max: f64, source: &str| {
             // Written so that NaN exceeds every limit.
-            let within = mean <= options.max_mean_logprob_difference
-                && max <= options.max_logprob_difference;
+            let within = mean <= most.mean && max <= most.max;
             (!within).then(|| {
                 format!(
                     "{source} and trained log-probs differ by {mean:.2e} on average and {max:.2e} at most; training.verification allows {:.0e} and {:.0e}",
-                    options.max_mean_logprob_difference, options.max_logprob_difference
+                    most.mean, most.max
                 )
             })
         };

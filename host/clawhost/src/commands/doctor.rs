@@ -208,7 +208,11 @@ fn plan_lines(text: &mut String, plan: &MemoryPlan, place: Place) {
 
 fn total_line(text: &mut String, bytes: usize, available: &str) {
     let total = human_size(bytes as u64);
-    let _ = writeln!(text, "  {:<28} {total:>10}   of {available} available", "total");
+    let _ = writeln!(
+        text,
+        "  {:<28} {total:>10}   of {available} available",
+        "total"
+    );
 }
 
 /// What the program would do with the configured model; what a problem keeps unknown is none.
@@ -240,12 +244,18 @@ impl Start {
             return;
         };
         self.model = Some(describe(config, &model, files.name()));
-        let device = self.device.as_ref().map_or(DeviceChoice::Cpu, |chosen| chosen.device);
+        let device = self
+            .device
+            .as_ref()
+            .map_or(DeviceChoice::Cpu, |chosen| chosen.device);
         let plan = MemoryPlan::new(config, &model, device);
         self.plan = self.note(plan);
         let gpu = self.device.as_ref().map(ChosenDevice::free_gpu_memory);
         self.gpu_memory = self.note(gpu.transpose()).flatten().flatten();
-        let fits = self.plan.as_ref().map(|plan| plan.check(memory, self.gpu_memory));
+        let fits = self
+            .plan
+            .as_ref()
+            .map(|plan| plan.check(memory, self.gpu_memory));
         self.note(fits.transpose());
     }
 
@@ -305,7 +315,9 @@ impl Start {
             if plan.device_total > 0 {
                 text.push_str("\nGPU memory at most\n");
                 plan_lines(&mut text, plan, Place::Device);
-                let available = self.gpu_memory.map_or("an unknown amount".to_owned(), human_size);
+                let available = self
+                    .gpu_memory
+                    .map_or("an unknown amount".to_owned(), human_size);
                 total_line(&mut text, plan.device_total, &available);
             }
         }

@@ -11,8 +11,8 @@ use clawhost_engine::backend::{Device, DeviceMemory};
 use cudarc::cublaslt::{result as lt, sys as lt_sys};
 use cudarc::driver::{result as cu, sys};
 
-use super::{Address, Driver, Handle, Launch, Product, Result, lock};
-use blas::ProductKey;
+use super::{Address, Driver, Handle, Launch, Product, Result, StreamPriority, lock};
+use blas::{PlannedProduct, ProductKey};
 
 /// The compiled kernels: machine code for compute capabilities 8.0 and 9.0, and PTX for later ones.
 static KERNELS: &[u8] = include_bytes!("../../kernels/built/kernels.fatbin");
@@ -96,7 +96,11 @@ pub fn free_memory(ordinal: usize) -> Result<u64> {
     let label = format!("cuda:{ordinal}");
     let error = |e| failed(&label, "read its free memory", e);
     if !devices()?.iter().any(|info| info.ordinal == ordinal) {
-        return Err(failed(&label, "read its free memory", "there is no such GPU"));
+        return Err(failed(
+            &label,
+            "read its free memory",
+            "there is no such GPU",
+        ));
     }
     let device = cu::device::get(c_int::try_from(ordinal).unwrap_or(c_int::MAX)).map_err(error)?;
     // SAFETY: the device exists, and what is retained is released.
@@ -121,8 +125,8 @@ pub(crate) struct CudaDriver {
     blas: lt_sys::cublasLtHandle_t,
     /// cuBLASLt's workspace of each stream.
     workspaces: Mutex<HashMap<Handle, sys::CUdeviceptr>>,
-    /// The fastest algorithm of each product seen.
-    algorithms: Mutex<HashMap<ProductKey, lt_sys::cublasLtMatmulAlgo_t>>,
+    /// The products seen.
+    products: Mutex<HashMap<ProductKey, Arc<PlannedProduct>>>,
 }
 
 // SAFETY: the driver's and cuBLASLt's handles may be used from any thread at the same time.
@@ -194,7 +198,7 @@ impl CudaDriver {
             functions: Mutex::default(),
             blas,
             workspaces: Mutex::default(),
-            algorithms: Mutex::default(),
+            products: Mutex::default(),
             label,
         }))
     }
@@ -307,10 +311,16 @@ unsafe impl Driver for CudaDriver {
         }
     }
 
-    fn create_stream(&self) -> Result<Handle> {
+    fn create_stream(&self, priority: StreamPriority) -> Result<Handle> {
         self.bind()?;
         let error = |e| self.failed("make a stream", e);
-        let stream = cu::stream::create(cu::stream::StreamKind::NonBlocking).map_err(error)?;
+        // Lower numbers go first; a device bounds them to its range.
+        let priority = match priority {
+            StreamPriority::Serving => -1,
+            StreamPriority::Background => 0,
+        };
+        let kind = cu::stream::StreamKind::NonBlocking;
+        let stream = cu::stream::create_with_priority(kind, priority).map_err(error)?;
         // SAFETY: the context is current.
         let workspace = unsafe { cu::malloc_sync(WORKSPACE) }.map_err(error)?;
         lock(&self.workspaces).insert(stream as usize as Handle, workspace);

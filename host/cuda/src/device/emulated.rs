@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use clawhost_engine::ForwardError;
 use clawhost_engine::backend::Device;
 
-use super::{Address, Driver, Handle, Launch, Precision, Product, Result, lock};
+use super::{Address, Driver, Handle, Launch, Precision, Product, Result, StreamPriority, lock};
 
 type LaunchKernel = unsafe extern "C" fn(
     *const c_char,
@@ -216,7 +216,7 @@ unsafe impl Driver for EmulatedDriver {
         unsafe { munmap(start as *mut c_void, len) };
     }
 
-    fn create_stream(&self) -> Result<Handle> {
+    fn create_stream(&self, _: StreamPriority) -> Result<Handle> {
         Ok(0)
     }
 

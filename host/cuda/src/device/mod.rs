@@ -21,6 +21,9 @@ use clawhost_engine::backend::Device;
 
 pub(crate) type Result<T> = std::result::Result<T, ForwardError>;
 
+/// Values that are rounded at once for an upload, which bounds the copy in host memory.
+const UPLOAD_VALUES: usize = 64 << 20;
+
 /// An address in device memory; 0 is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(transparent)]
@@ -70,13 +73,32 @@ impl Precision {
         }
     }
 
+    /// As [`Self::encode`], in consecutive parts.
+    fn encode_on_all_processors(self, values: &[f32]) -> Vec<Vec<u8>> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let part = values.len().div_ceil(threads).max(1 << 16);
+        std::thread::scope(|scope| {
+            let parts = values.chunks(part);
+            let threads: Vec<_> = parts
+                .map(|part| scope.spawn(move || self.encode(part)))
+                .collect();
+            let encoded = threads.into_iter().map(|thread| thread.join());
+            encoded
+                .map(|part| part.expect("rounding does not panic"))
+                .collect()
+        })
+    }
+
     /// The values in this precision, rounded to nearest even.
     pub(crate) fn encode(self, values: &[f32]) -> Vec<u8> {
         match self {
             Self::F32 => values.iter().flat_map(|v| v.to_ne_bytes()).collect(),
             Self::Bf16 => {
-                let rounded = values.iter().map(|v| half::bf16::from_f32(*v));
-                rounded.flat_map(half::bf16::to_ne_bytes).collect()
+                let mut bytes = vec![0; 2 * values.len()];
+                for (bytes, value) in bytes.as_chunks_mut::<2>().0.iter_mut().zip(values) {
+                    *bytes = half::bf16::from_f32(*value).to_ne_bytes();
+                }
+                bytes
             }
         }
     }
@@ -139,6 +161,15 @@ pub(crate) struct Product {
     pub(crate) output: Precision,
 }
 
+/// Whose kernels run first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StreamPriority {
+    /// Steps of requests.
+    Serving,
+    /// Scoring and training.
+    Background,
+}
+
 /// A stream or a graph of a driver.
 pub(crate) type Handle = u64;
 
@@ -156,7 +187,7 @@ pub(crate) unsafe trait Driver: Debug + Send + Sync {
     fn processors(&self) -> usize;
     fn allocate(&self, bytes: usize) -> Result<Address>;
     unsafe fn free(&self, at: Address);
-    fn create_stream(&self) -> Result<Handle>;
+    fn create_stream(&self, priority: StreamPriority) -> Result<Handle>;
     unsafe fn destroy_stream(&self, stream: Handle);
     /// Returns when `bytes` may change.
     unsafe fn upload(&self, stream: Handle, to: Address, bytes: &[u8]) -> Result<()>;
@@ -289,10 +320,10 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(driver: &Arc<dyn Driver>) -> Result<Self> {
+    pub(crate) fn new(driver: &Arc<dyn Driver>, priority: StreamPriority) -> Result<Self> {
         Ok(Self {
             driver: Arc::clone(driver),
-            handle: driver.create_stream()?,
+            handle: driver.create_stream(priority)?,
         })
     }
 
@@ -313,8 +344,15 @@ impl Stream {
 
     /// Writes values from `index` on in the precision of the buffer.
     pub(crate) fn upload_values(&self, to: &Values, index: usize, values: &[f32]) -> Result<()> {
-        let from = index * to.precision.bytes();
-        self.upload(&to.buffer, from, &to.precision.encode(values))
+        let mut from = index * to.precision.bytes();
+        for part in values.chunks(UPLOAD_VALUES) {
+            let bytes = to.precision.encode_on_all_processors(part);
+            for bytes in bytes {
+                self.upload(&to.buffer, from, &bytes)?;
+                from += bytes.len();
+            }
+        }
+        Ok(())
     }
 
     /// Reads values from `index` on.

@@ -11,7 +11,7 @@ mod sampling;
 use std::sync::Arc;
 
 use crate::device::emulated::EmulatedDriver;
-use crate::device::{Buffer, Driver, Element, Precision, Stream, Values};
+use crate::device::{Buffer, Driver, Element, Precision, Stream, StreamPriority, Values};
 
 /// An emulated device and a stream on it.
 struct Bench {
@@ -24,7 +24,7 @@ impl Bench {
     fn new() -> Option<Self> {
         let emulated = EmulatedDriver::new()?;
         let driver: Arc<dyn Driver> = emulated.clone();
-        let stream = Stream::new(&driver).unwrap();
+        let stream = Stream::new(&driver, StreamPriority::Serving).unwrap();
         Some(Self {
             emulated,
             driver,

@@ -8,7 +8,7 @@ use clawhost_model::testing::{random_adapter, tiny};
 use clawhost_model::{Model, ModelConfig, TrainedWeights};
 
 /// A model whose heads the tensor-core kernels run, with weights that bf16 represents, so that only the arithmetic differs.
-pub fn model(hidden_size: usize) -> Arc<Model> {
+pub(super) fn model(hidden_size: usize) -> Arc<Model> {
     let config = ModelConfig {
         hidden_size,
         head_dim: 64,
@@ -54,7 +54,7 @@ fn gradients(backend: &dyn Backend, weights: &TrainedWeights) -> Vec<f32> {
 }
 
 /// Norms of the difference to the gradients of the CPU backend, relative to theirs: of an adapter and of all weights.
-pub fn gradient_errors(model: &Arc<Model>, backend: &dyn Backend) -> [f64; 2] {
+pub(super) fn gradient_errors(model: &Arc<Model>, backend: &dyn Backend) -> [f64; 2] {
     let cpu = CpuBackend::new(Arc::clone(model));
     let adapter = Arc::new(random_adapter(model.config(), 4));
     [adapter.into(), TrainedWeights::Full(Arc::clone(model))].map(|weights| {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use clawhost_model::{Model, TrainedWeights};
 
 use crate::backend::{
-    AdamWState, AdapterSlot, Backend, Batch, Device, ForwardError, RequestId, RowOutput, Runner,
-    SamplerSpec, Sequence, SequenceScores, TrainLimits, TrainSession,
+    AdamWState, AdapterSlot, Backend, Batch, Device, ForwardError, LogprobRounding, RequestId,
+    RowOutput, Runner, SamplerSpec, Sequence, SequenceScores, TrainLimits, TrainSession,
 };
 
 type Step =
@@ -76,6 +76,10 @@ impl Backend for WrappedBackend {
 
     fn weight_bytes(&self) -> usize {
         self.inner.weight_bytes()
+    }
+
+    fn logprob_rounding(&self) -> LogprobRounding {
+        self.inner.logprob_rounding()
     }
 
     fn max_model_len(&self) -> usize {

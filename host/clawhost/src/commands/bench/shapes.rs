@@ -5,18 +5,18 @@ use clap::ValueEnum;
 use clawhost_model::{Model, ModelConfig};
 use serde_json::json;
 
-/// The shape of a known model.
+/// The shape of a known model, a Qwen3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Shape {
-    /// Qwen3, 0.6 billion parameters
+    /// 0.6 billion parameters
     #[value(name = "qwen3-0.6b")]
-    Qwen3Small,
-    /// Qwen3, 1.7 billion parameters
+    Small,
+    /// 1.7 billion parameters
     #[value(name = "qwen3-1.7b")]
-    Qwen3Middle,
-    /// Qwen3, 4 billion parameters
+    Middle,
+    /// 4 billion parameters
     #[value(name = "qwen3-4b")]
-    Qwen3Large,
+    Large,
 }
 
 impl Shape {
@@ -27,9 +27,9 @@ impl Shape {
 
     fn config(self) -> Result<ModelConfig> {
         let (hidden, inner, layers, heads) = match self {
-            Self::Qwen3Small => (1024, 3072, 28, 16),
-            Self::Qwen3Middle => (2048, 6144, 28, 16),
-            Self::Qwen3Large => (2560, 9728, 36, 32),
+            Self::Small => (1024, 3072, 28, 16),
+            Self::Middle => (2048, 6144, 28, 16),
+            Self::Large => (2560, 9728, 36, 32),
         };
         let config = json!({
             "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": hidden,

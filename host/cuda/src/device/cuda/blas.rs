@@ -1,6 +1,7 @@
 //! Matrix products by cuBLASLt.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use cudarc::cublaslt::{result as lt, sys as lt_sys};
 
@@ -31,6 +32,20 @@ fn data_type(precision: Precision) -> lt_sys::cudaDataType {
         Precision::Bf16 => lt_sys::cudaDataType_t::CUDA_R_16BF,
     }
 }
+
+/// Most products that are remembered.
+const MAX_PRODUCTS: usize = 8192;
+
+/// How a product is computed.
+pub(super) struct PlannedProduct {
+    description: Description,
+    algorithm: lt_sys::cublasLtMatmulAlgo_t,
+}
+
+// SAFETY: the objects of cuBLASLt are read by any number of threads once they are made, and destroyed by the last owner.
+unsafe impl Send for PlannedProduct {}
+// SAFETY: as above.
+unsafe impl Sync for PlannedProduct {}
 
 /// The objects that describe a product to cuBLASLt.
 struct Description {
@@ -85,34 +100,14 @@ impl CudaDriver {
             accumulates: p.beta != 0.0,
             alignments: [alignment(p.b.at), alignment(p.a.at), alignment(p.c)],
         };
-        let description = self.describe(&key)?;
-        let known = lock(&self.algorithms).get(&key).copied();
-        let [b, a, c] = description.layouts;
-        let algorithm = match known {
-            Some(algorithm) => algorithm,
-            None => {
-                // SAFETY: the objects are alive.
-                let found = unsafe {
-                    lt::get_matmul_algo_heuristic(
-                        self.blas,
-                        description.operation,
-                        b,
-                        a,
-                        c,
-                        c,
-                        description.preference,
-                    )
-                }?;
-                lock(&self.algorithms).insert(key, found.algo);
-                found.algo
-            }
-        };
+        let planned = self.planned(key)?;
+        let [b, a, c] = planned.description.layouts;
         let pointer = |at: Address| at.0 as usize as *mut c_void;
         // SAFETY: the objects are alive, and the addresses are the caller's.
         unsafe {
             lt::matmul(
                 self.blas,
-                description.operation,
+                planned.description.operation,
                 std::ptr::from_ref(&p.alpha).cast(),
                 std::ptr::from_ref(&p.beta).cast(),
                 pointer(p.b.at),
@@ -123,12 +118,44 @@ impl CudaDriver {
                 c,
                 pointer(p.c),
                 c,
-                &raw const algorithm,
+                &raw const planned.algorithm,
                 pointer(Address(self.workspace(stream))),
                 WORKSPACE,
                 stream_of(stream).cast(),
             )
         }
+    }
+
+    /// The description and algorithm of a product, made when it is first seen.
+    fn planned(&self, key: ProductKey) -> Result<Arc<PlannedProduct>> {
+        if let Some(planned) = lock(&self.products).get(&key) {
+            return Ok(Arc::clone(planned));
+        }
+        let description = self.describe(&key)?;
+        let [b, a, c] = description.layouts;
+        // SAFETY: the objects are alive.
+        let found = unsafe {
+            lt::get_matmul_algo_heuristic(
+                self.blas,
+                description.operation,
+                b,
+                a,
+                c,
+                c,
+                description.preference,
+            )
+        }?;
+        let planned = Arc::new(PlannedProduct {
+            description,
+            algorithm: found.algo,
+        });
+        let mut products = lock(&self.products);
+        // Passes have many numbers of tokens.
+        if products.len() >= MAX_PRODUCTS {
+            products.clear();
+        }
+        products.insert(key, Arc::clone(&planned));
+        Ok(planned)
     }
 
     fn describe(&self, key: &ProductKey) -> Result<Description> {
