@@ -1,6 +1,7 @@
 //! NVIDIA GPUs through the CUDA driver and cuBLASLt, both loaded when they are used: a machine without them has no devices.
 
 mod blas;
+mod pool;
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_void};
@@ -13,6 +14,7 @@ use cudarc::driver::{result as cu, sys};
 
 use super::{Address, Driver, Handle, Launch, Product, Result, StreamPriority, lock};
 use blas::{PlannedProduct, ProductKey};
+use pool::MemoryPool;
 
 /// The compiled kernels: machine code for compute capabilities 8.0 and 9.0, and PTX for later ones.
 static KERNELS: &[u8] = include_bytes!("../../kernels/built/kernels.fatbin");
@@ -123,6 +125,9 @@ pub(crate) struct CudaDriver {
     /// Each kernel's handle, and the dynamic shared memory that it may use.
     functions: Mutex<HashMap<&'static str, (usize, usize)>>,
     blas: lt_sys::cublasLtHandle_t,
+    memory: Mutex<MemoryPool>,
+    /// Held while a stream records: the driver does not let a context that records be waited for.
+    recording: Mutex<()>,
     /// cuBLASLt's workspace of each stream.
     workspaces: Mutex<HashMap<Handle, sys::CUdeviceptr>>,
     /// The products seen.
@@ -196,6 +201,8 @@ impl CudaDriver {
             processors: usize::try_from(processors).unwrap_or(1),
             module,
             functions: Mutex::default(),
+            memory: Mutex::default(),
+            recording: Mutex::default(),
             blas,
             workspaces: Mutex::default(),
             products: Mutex::default(),
@@ -255,6 +262,7 @@ impl Drop for CudaDriver {
         // leaves nothing to do.
         unsafe {
             let _ = lt::destroy_handle(self.blas);
+            let _ = lock(&self.memory).release();
             let _ = cu::module::unload(self.module);
             let _ = cu::primary_ctx::release(self.device);
         }
@@ -281,7 +289,7 @@ unsafe impl Driver for CudaDriver {
     fn free_memory(&self) -> Result<u64> {
         self.bind()?;
         let (free, _) = cu::mem_get_info().map_err(|e| self.failed("read its memory", e))?;
-        Ok(free as u64)
+        Ok((free + lock(&self.memory).kept()) as u64)
     }
 
     fn processors(&self) -> usize {
@@ -290,8 +298,11 @@ unsafe impl Driver for CudaDriver {
 
     fn allocate(&self, bytes: usize) -> Result<Address> {
         self.bind()?;
-        // SAFETY: the context is current. The memory is written before it is read.
-        let memory = unsafe { cu::malloc_sync(bytes) };
+        let memory = {
+            let _nothing_records = lock(&self.recording);
+            // SAFETY: the context is current. The memory is written before it is read.
+            unsafe { lock(&self.memory).allocate(bytes) }
+        };
         let memory = memory.map_err(|e| {
             let free = self.free_memory().unwrap_or_default() >> 20;
             let what = format!(
@@ -304,11 +315,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     unsafe fn free(&self, at: Address) {
-        // SAFETY: the caller's; the driver waits for work that uses the memory.
-        let freed = self.bind().is_ok() && unsafe { cu::free_sync(at.0) }.is_ok();
-        if !freed {
-            tracing::warn!(device = self.label, "device memory was not freed");
-        }
+        lock(&self.memory).free(at.0);
     }
 
     fn create_stream(&self, priority: StreamPriority) -> Result<Handle> {
@@ -428,6 +435,7 @@ unsafe impl Driver for CudaDriver {
     ) -> Result<Option<Handle>> {
         self.bind()?;
         let error = |e| self.failed("record a graph", e);
+        let _recording = lock(&self.recording);
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the caller's. The capture ends whether recording fails or not.
         unsafe {

@@ -274,7 +274,7 @@ impl<T: Element> Buffer<T> {
 
 impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
-        // SAFETY: the allocation is this buffer's. The driver waits for work that uses it.
+        // SAFETY: the allocation is this buffer's. The driver gives it to nobody before the work that uses it has ended.
         unsafe { self.driver.free(self.start) }
     }
 }

@@ -147,24 +147,35 @@ fn block_on<T>(test: impl Future<Output = T>) -> T {
     runtime.unwrap().block_on(test)
 }
 
-/// Calls a macro with the names of all tests, as `module: test, test; ...`.
+// The names of all tests, as `module: test, test; ...`: those that compare numbers, and those of the scheduler.
+#[doc(hidden)]
 #[macro_export]
-macro_rules! with_backend_tests {
+macro_rules! with_numeric_tests {
     ($macro:ident, $tolerance:expr, $make:expr) => {
         $crate::$macro! {
             $tolerance, $make;
             adapters: sixty_four_rows_with_sixteen_adapters_match_running_alone;
+            full: batch_of_full_copies_and_adapters_matches_running_alone, recorded_logprobs_of_a_full_copy_match_scoring, reply_finishes_on_the_full_copy_it_started_with, prefix_cache_does_not_keep_a_full_copy_alive, full_copy_of_another_shape_fails_only_its_request;
+            training: forward_scores_equal_those_of_scoring, gradients_match_finite_differences, gradients_of_two_halves_are_those_of_the_whole, loss_falls_over_steps, updates_match_plain_adamw, restored_session_takes_the_same_next_step, weights_that_a_session_starts_from_stay_as_they_are, serving_beside_training_does_not_change_replies, passes_yield_to_requests_between_layers, invalid_training_input_is_rejected;
+            steps: batched_requests_match_running_alone, chunked_prefill_matches_unchunked, decoding_never_waits_for_more_than_one_chunk, prefill_budget_grows_with_the_batch, interactive_requests_preempt_teachers_which_then_resume, requests_of_one_priority_run_in_order_of_arrival, cancelled_request_frees_its_blocks_before_the_next_step;
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! with_scheduler_tests {
+    ($macro:ident, $tolerance:expr, $make:expr) => {
+        $crate::$macro! {
+            $tolerance, $make;
             fair_share: many_requests_of_one_user_do_not_delay_another_user, prompt_tokens_are_shared_between_users, interactive_requests_leave_an_eighth_to_lower_priorities, waiting_queue_is_bounded_per_priority;
             faults: model_panic_or_error_fails_only_the_request_that_caused_it, non_finite_logits_fail_only_their_request, adapter_of_another_model_fails_only_its_request, engine_thread_survives_a_panic, device_without_memory_rejects_weights_and_keeps_serving, failed_step_with_a_copy_recomputes_both_requests;
-            full: batch_of_full_copies_and_adapters_matches_running_alone, recorded_logprobs_of_a_full_copy_match_scoring, reply_finishes_on_the_full_copy_it_started_with, prefix_cache_does_not_keep_a_full_copy_alive, full_copy_of_another_shape_fails_only_its_request;
             loading: checkpoint_provides_tokenizer_template_and_defaults, template_receives_the_special_tokens_of_the_checkpoint, load_errors_name_the_damaged_file, backend_reports_its_device;
             preemption: preempted_requests_resume_with_identical_tokens, interactive_request_preempts_a_judge, request_waits_for_its_blocks_and_is_not_overtaken, prefix_cache_is_evicted_for_running_requests, prompt_larger_than_the_kv_cache_is_rejected_and_replies_end_at_its_capacity, cancelling_waiting_or_preempted_requests_frees_everything;
             prefix_cache: next_turn_prefills_only_new_tokens, edited_history_reuses_the_unchanged_prefix, versions_never_share_blocks, identical_prompts_are_prefilled_once, choices_of_one_prompt_share_its_blocks, users_with_the_same_system_prompt_share_its_blocks, cancelled_prefill_does_not_block_requests_that_waited_for_its_prefix, prefix_caching_can_be_disabled, kv_cache_budget_bounds_the_prefix_cache;
             random: random_cases_keep_blocks_balanced_and_match_running_alone;
             remote_backend: remote_tokens_become_text_and_stop_conditions_apply, dropped_token_sink_fails_the_reply, backend_failures_leave_the_active_version_unchanged;
             serving: shutdown_lets_replies_finish, shutdown_fails_replies_at_the_deadline, engine_thread_stops_with_the_last_handle, reply_streams_and_ends_with_usage, eos_token_is_recorded_without_text, recorded_logprobs_match_scoring, stop_string_across_tokens_ends_the_reply_and_is_not_emitted, text_held_for_a_partial_stop_string_is_not_lost, reply_finishes_on_the_version_it_started_with, old_adapter_is_dropped_with_its_last_request, full_queue_rejects_and_cancellation_makes_room, invalid_requests_are_rejected_before_running, generated_seed_reproduces_the_reply, benchmark_runs_until_every_reply_is_long_enough, benchmark_fails_if_the_kv_cache_cannot_hold_all_streams;
-            training: forward_scores_equal_those_of_scoring, gradients_match_finite_differences, gradients_of_two_halves_are_those_of_the_whole, loss_falls_over_steps, updates_match_plain_adamw, restored_session_takes_the_same_next_step, weights_that_a_session_starts_from_stay_as_they_are, serving_beside_training_does_not_change_replies, passes_yield_to_requests_between_layers, invalid_training_input_is_rejected;
-            steps: batched_requests_match_running_alone, chunked_prefill_matches_unchunked, decoding_never_waits_for_more_than_one_chunk, prefill_budget_grows_with_the_batch, interactive_requests_preempt_teachers_which_then_resume, requests_of_one_priority_run_in_order_of_arrival, cancelled_request_frees_its_blocks_before_the_next_step;
         }
     };
 }
@@ -176,7 +187,19 @@ macro_rules! backend_suite {
     ($name:ident, $tolerance:expr, $make:expr) => {
         mod $name {
             use super::*;
-            $crate::with_backend_tests!(backend_tests, $tolerance, $make);
+            $crate::with_numeric_tests!(backend_tests, $tolerance, $make);
+            $crate::with_scheduler_tests!(backend_tests, $tolerance, $make);
+        }
+    };
+}
+
+/// As [`backend_suite!`] with the tests that compare numbers only: for a backend too slow to run all of them.
+#[macro_export]
+macro_rules! numeric_suite {
+    ($name:ident, $tolerance:expr, $make:expr) => {
+        mod $name {
+            use super::*;
+            $crate::with_numeric_tests!(backend_tests, $tolerance, $make);
         }
     };
 }

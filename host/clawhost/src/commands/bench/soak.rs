@@ -18,8 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use clawhost_config::parse_size;
-use clawhost_cpu::{CpuModel, CpuWeights};
+use clawhost_config::{DeviceChoice, parse_size};
 use clawhost_engine::{Candidates, Sequence};
 use clawhost_journal::TurnId;
 use clawhost_model::{Adapter, LoraSpec, ModelConfig, TrainedWeights};
@@ -42,8 +41,6 @@ const GROWTH: (f64, f64) = (1.05, 16.0);
 /// Replies that are looked up in the journal, and those whose log-probs are recomputed.
 const LOOKED_UP: usize = 2_000;
 const RECOMPUTED: usize = 24;
-/// Maximum difference of a recorded log-prob from the recomputed one.
-const LOGPROB_BOUND: f32 = 1e-3;
 
 /// Arguments of `clawhost bench soak`.
 #[derive(Debug, Clone, Args)]
@@ -54,6 +51,9 @@ pub(super) struct SoakArgs {
     /// Model directory or GGUF file instead of the embedded model
     #[arg(long, value_name = "PATH")]
     model: Option<PathBuf>,
+    /// Device that runs the model: auto, cpu or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Auto)]
+    device: DeviceChoice,
     /// Concurrent streaming clients
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     streams: u32,
@@ -121,6 +121,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<ExitCode> {
     let outcome = with_configured_server(
         args.model.as_deref(),
         |config| {
+            config.engine.device = args.device;
             config.engine.kv_cache_memory = args.kv_cache_memory;
             config.engine.max_num_seqs = config.engine.max_num_seqs.max(streams.min(64));
             config.engine.max_waiting_requests =
@@ -265,7 +266,8 @@ fn check_replies(
     answered: &[CheckedReply],
     weights_of: impl Fn(u64) -> Result<TrainedWeights>,
 ) -> Result<(usize, Vec<String>)> {
-    let model = server.engine().model();
+    let backend = server.engine().backend();
+    let bound = backend.logprob_rounding().max as f32;
     let every = answered.len().div_ceil(RECOMPUTED).max(1);
     let (mut wrong, mut recomputed) = (Vec::new(), 0);
     for (index, one) in answered.iter().enumerate() {
@@ -297,15 +299,16 @@ fn check_replies(
             temperature: turn.temperature,
             candidates: Candidates::None,
         };
-        let scored = match one.version {
-            0 => model.score(None, &[sequence])?,
-            version => weights_of(version)?.score(model, &[sequence])?,
+        let weights = match one.version {
+            0 => None,
+            version => Some(weights_of(version)?),
         };
+        let scored = backend.score_weights(weights.as_ref(), &[sequence])?;
         let scored = scored.into_iter().flat_map(|scored| scored.logprobs);
         let pairs = scored.zip(&completion.full_logprobs);
         let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         recomputed += 1;
-        if worst.is_nan() || worst > LOGPROB_BOUND {
+        if worst.is_nan() || worst > bound {
             wrong.push(format!(
                 "turn {id}: a recorded log-prob differs by {worst} from version {}",
                 one.version
