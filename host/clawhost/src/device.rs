@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, bail};
 use clawhost_config::DeviceChoice;
 use clawhost_cpu::CpuBackend;
 use clawhost_cuda::{CudaBackend, DeviceInfo, Precision};
-use clawhost_engine::{Backend, Engine, EngineOptions};
+use clawhost_engine::{Backend, Engine, EngineOptions, ForwardError};
 use clawhost_model::{LoadError, Model, ModelFiles};
 
 /// How a GPU stores weights and activations.
@@ -87,7 +87,13 @@ impl ChosenDevice {
 /// # Errors
 /// A device that this program cannot use.
 pub(crate) fn choose(configured: DeviceChoice) -> Result<ChosenDevice> {
-    choose_of(configured, clawhost_cuda::devices)
+    choose_of(configured, || {
+        let gpus = clawhost_cuda::devices()?;
+        if !gpus.is_empty() {
+            clawhost_cuda::check_libraries()?;
+        }
+        Ok::<_, ForwardError>(gpus)
+    })
 }
 
 fn choose_of<E: std::fmt::Display>(

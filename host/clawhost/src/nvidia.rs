@@ -1,23 +1,14 @@
-//! The NVIDIA GPUs of this machine, asked from the driver's library, which is loaded when it is used: a program without a
-//! driver starts, and building it needs no toolkit. Reads names and sizes only; creates no context and runs nothing.
+//! The NVIDIA GPUs of this machine, for `clawhost doctor`. Reads names and sizes only; creates no context and runs nothing.
 
-#![allow(unsafe_code, reason = "the driver is a library in C")]
-
-use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::fs;
 use std::path::Path;
 
-use libloading::Library;
+use clawhost_cuda::{DRIVER, DeviceInfo};
+use clawhost_engine::ForwardError;
 use serde::Serialize;
 
-/// The library of NVIDIA's driver.
-const LIBRARY: &str = "libcuda.so.1";
 /// Where the driver's kernel module describes itself.
 const PROC: &str = "/proc/driver/nvidia";
-
-/// Attributes of a device by their numbers in `cuda.h`.
-const COMPUTE_CAPABILITY_MAJOR: c_int = 75;
-const COMPUTE_CAPABILITY_MINOR: c_int = 76;
 
 /// What was found of the driver and its GPUs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -46,39 +37,44 @@ pub(crate) struct Gpu {
 impl Gpus {
     /// Asks the driver. The first call in a process takes some tenths of a second where there is one.
     pub(crate) fn detect() -> Self {
-        Self::detect_with(LIBRARY, Path::new(PROC))
+        let found = clawhost_cuda::has_driver().then(|| {
+            let (major, minor) = clawhost_cuda::driver_version()?;
+            let devices = clawhost_cuda::devices()?;
+            Ok((
+                format!("{major}.{minor}"),
+                devices.iter().map(Gpu::new).collect(),
+            ))
+        });
+        Self::of(found, Path::new(PROC))
     }
 
-    fn detect_with(library: &str, proc: &Path) -> Self {
+    /// What was found: nothing without the driver's library, else its version of CUDA and its GPUs.
+    fn of(found: Option<Result<(String, Vec<Gpu>), ForwardError>>, proc: &Path) -> Self {
         let driver = fs::read_to_string(proc.join("version"))
             .ok()
             .and_then(|text| module_version(&text));
-        // SAFETY: the driver's library has no requirements on who loads it.
-        let loaded = unsafe { Library::new(library) };
-        let Ok(loaded) = loaded else {
-            let devices = devices_of_module(proc);
-            let problem = match (&driver, devices.is_empty()) {
-                (None, true) => format!(
-                    "there is no NVIDIA driver ({library} and {} are missing), so no GPU can be used; the CPU needs none",
-                    proc.display()
-                ),
-                _ => format!(
-                    "the driver's kernel module is loaded, but its library {library} was not found, so no program can use the \
-                     GPUs; install the driver's libraries, or start the container with the NVIDIA container toolkit \
-                     (docker run --gpus all)"
-                ),
-            };
-            return Self {
-                driver,
-                cuda: None,
-                devices,
-                problem: Some(problem),
-            };
-        };
-        // The driver may have started threads, so it stays loaded.
-        let loaded = Box::leak(Box::new(loaded));
-        match Driver::new(loaded).and_then(|driver| driver.describe()) {
-            Ok((cuda, devices)) => Self {
+        match found {
+            None => {
+                let devices = devices_of_module(proc);
+                let problem = match (&driver, devices.is_empty()) {
+                    (None, true) => format!(
+                        "there is no NVIDIA driver ({DRIVER} and {} are missing), so no GPU can be used; the CPU needs none",
+                        proc.display()
+                    ),
+                    _ => format!(
+                        "the driver's kernel module is loaded, but its library {DRIVER} was not found, so no program can use the \
+                         GPUs; install the driver's libraries, or start the container with the NVIDIA container toolkit \
+                         (docker run --gpus all)"
+                    ),
+                };
+                Self {
+                    driver,
+                    cuda: None,
+                    devices,
+                    problem: Some(problem),
+                }
+            }
+            Some(Ok((cuda, devices))) => Self {
                 driver,
                 cuda: Some(cuda),
                 problem: devices
@@ -86,15 +82,27 @@ impl Gpus {
                     .then(|| "the driver is there, but it has no GPU".to_owned()),
                 devices,
             },
-            Err(error) => Self {
+            Some(Err(error)) => Self {
                 driver,
                 cuda: None,
                 devices: devices_of_module(proc),
                 problem: Some(format!(
-                    "{library} was found but does not work: {error}, so no GPU can be used; reinstall the driver, or restart \
+                    "{DRIVER} was found but does not work: {error}, so no GPU can be used; reinstall the driver, or restart \
                      the machine if it was updated"
                 )),
             },
+        }
+    }
+}
+
+impl Gpu {
+    fn new(info: &DeviceInfo) -> Self {
+        let (major, minor) = info.compute_capability;
+        Self {
+            device: format!("cuda:{}", info.ordinal),
+            name: info.device.name.clone(),
+            memory: info.device.memory.map(|memory| memory.total),
+            compute_capability: Some(format!("{major}.{minor}")),
         }
     }
 }
@@ -131,131 +139,14 @@ fn devices_of_module(proc: &Path) -> Vec<Gpu> {
     names.into_iter().enumerate().map(gpu).collect()
 }
 
-type Init = unsafe extern "C" fn(c_uint) -> c_int;
-type GetNumber = unsafe extern "C" fn(*mut c_int) -> c_int;
-type GetDevice = unsafe extern "C" fn(*mut c_int, c_int) -> c_int;
-type GetName = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int;
-type TotalMemory = unsafe extern "C" fn(*mut usize, c_int) -> c_int;
-type GetAttribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int;
-type GetErrorString = unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int;
-
-/// The functions of the library that are used here, with the signatures of `cuda.h`.
-struct Driver {
-    init: Init,
-    version: GetNumber,
-    count: GetNumber,
-    device: GetDevice,
-    name: GetName,
-    memory: TotalMemory,
-    attribute: GetAttribute,
-    error_string: GetErrorString,
-}
-
-impl Driver {
-    /// Finds the functions of a library that stays loaded.
-    fn new(library: &'static Library) -> Result<Self, String> {
-        /// # Safety
-        /// `T` is the type of the function of this name.
-        unsafe fn find<T: Copy>(library: &Library, name: &str) -> Result<T, String> {
-            // SAFETY: the caller's.
-            let symbol = unsafe { library.get::<T>(name) };
-            symbol
-                .map(|symbol| *symbol)
-                .map_err(|_| format!("it has no function {name}"))
-        }
-        // SAFETY: the types are the signatures of `cuda.h`, which have been stable since CUDA 3.2.
-        unsafe {
-            Ok(Self {
-                init: find(library, "cuInit")?,
-                version: find(library, "cuDriverGetVersion")?,
-                count: find(library, "cuDeviceGetCount")?,
-                device: find(library, "cuDeviceGet")?,
-                name: find(library, "cuDeviceGetName")?,
-                memory: find(library, "cuDeviceTotalMem_v2")?,
-                attribute: find(library, "cuDeviceGetAttribute")?,
-                error_string: find(library, "cuGetErrorString")?,
-            })
-        }
-    }
-
-    /// The version of CUDA and the GPUs.
-    fn describe(&self) -> Result<(String, Vec<Gpu>), String> {
-        // SAFETY: the flags must be 0.
-        self.check("start", unsafe { (self.init)(0) })?;
-        let version = self.number("read its version", self.version)?;
-        let count = self.number("count GPUs", self.count)?;
-        let gpus: Result<Vec<Gpu>, String> = (0..count).map(|ordinal| self.gpu(ordinal)).collect();
-        Ok((format!("{}.{}", version / 1000, version % 1000 / 10), gpus?))
-    }
-
-    fn gpu(&self, ordinal: c_int) -> Result<Gpu, String> {
-        let what = format!("read cuda:{ordinal}");
-        let device = {
-            let mut device = 0;
-            // SAFETY: writes one handle.
-            self.check(&what, unsafe { (self.device)(&raw mut device, ordinal) })?;
-            device
-        };
-        let mut name: [c_char; 256] = [0; 256];
-        // SAFETY: writes at most 256 bytes with a zero at the end.
-        self.check(&what, unsafe {
-            (self.name)(name.as_mut_ptr(), 256, device)
-        })?;
-        // SAFETY: the buffer ends with a zero.
-        let name = unsafe { CStr::from_ptr(name.as_ptr()) };
-        let mut memory = 0;
-        // SAFETY: writes one size.
-        self.check(&what, unsafe { (self.memory)(&raw mut memory, device) })?;
-        let attribute = |attribute| {
-            let mut value = 0;
-            // SAFETY: writes one number.
-            let code = unsafe { (self.attribute)(&raw mut value, attribute, device) };
-            self.check(&what, code).map(|()| value)
-        };
-        let major = attribute(COMPUTE_CAPABILITY_MAJOR)?;
-        let minor = attribute(COMPUTE_CAPABILITY_MINOR)?;
-        Ok(Gpu {
-            device: format!("cuda:{ordinal}"),
-            name: name.to_string_lossy().into_owned(),
-            memory: Some(memory as u64),
-            compute_capability: Some(format!("{major}.{minor}")),
-        })
-    }
-
-    fn number(&self, what: &str, function: GetNumber) -> Result<c_int, String> {
-        let mut number = 0;
-        // SAFETY: writes one number.
-        self.check(what, unsafe { function(&raw mut number) })?;
-        Ok(number)
-    }
-
-    /// The driver's text for a code other than 0, which is success.
-    fn check(&self, what: &str, code: c_int) -> Result<(), String> {
-        if code == 0 {
-            return Ok(());
-        }
-        let mut text: *const c_char = std::ptr::null();
-        // SAFETY: writes a pointer to a constant text, or null for an unknown code.
-        unsafe { (self.error_string)(code, &raw mut text) };
-        let text = match text.is_null() {
-            true => "unknown error".into(),
-            // SAFETY: a constant text of the library, which ends with a zero.
-            false => unsafe { CStr::from_ptr(text) }.to_string_lossy(),
-        };
-        Err(format!("it cannot {what}: {text} (error {code})"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const NO_LIBRARY: &str = "libclawhost-no-such-driver.so.1";
-
     #[test]
     fn a_machine_without_a_driver_is_described_plainly() {
         let proc = tempfile::tempdir().unwrap();
-        let found = Gpus::detect_with(NO_LIBRARY, &proc.path().join("nvidia"));
+        let found = Gpus::of(None, &proc.path().join("nvidia"));
         assert_eq!((found.devices.len(), &found.driver), (0, &None));
         let problem = found.problem.unwrap();
         assert!(
@@ -284,30 +175,27 @@ mod tests {
             "gpus/0000:1a:00.0/information",
             "Model: \t\t NVIDIA H100 80GB HBM3\n",
         );
-        let found = Gpus::detect_with(NO_LIBRARY, proc.path());
+        let found = Gpus::of(None, proc.path());
         assert_eq!(found.driver.as_deref(), Some("570.86.15"));
         let names: Vec<_> = found.devices.iter().map(|gpu| gpu.name.as_str()).collect();
         assert_eq!(names, ["NVIDIA H100 80GB HBM3", "NVIDIA L4"]);
         assert_eq!(found.devices[1].device, "cuda:1");
         let problem = found.problem.unwrap();
         assert!(
-            problem.contains(NO_LIBRARY) && problem.contains("--gpus all"),
+            problem.contains(DRIVER) && problem.contains("--gpus all"),
             "{problem}"
         );
     }
 
     #[test]
-    fn a_library_that_is_not_a_driver_is_reported() {
-        // A library that every test process has loaded.
-        #[cfg(all(target_os = "linux", target_env = "gnu"))]
-        {
-            let proc = tempfile::tempdir().unwrap();
-            let found = Gpus::detect_with("libc.so.6", proc.path());
-            let problem = found.problem.unwrap();
-            assert!(
-                found.devices.is_empty() && problem.contains("cuInit"),
-                "{problem}"
-            );
-        }
+    fn a_driver_that_does_not_work_is_reported() {
+        let proc = tempfile::tempdir().unwrap();
+        let error = ForwardError::Device("the CUDA driver: cannot start".to_owned());
+        let found = Gpus::of(Some(Err(error)), proc.path());
+        let problem = found.problem.unwrap();
+        assert!(
+            found.devices.is_empty() && problem.contains("cannot start"),
+            "{problem}"
+        );
     }
 }

@@ -33,7 +33,9 @@ mod workspace;
 
 pub use backend::CudaBackend;
 pub use device::Precision;
-pub use device::cuda::{DeviceInfo, devices, free_memory};
+pub use device::cuda::{
+    DRIVER, DeviceInfo, check_libraries, devices, driver_version, free_memory, has_driver,
+};
 pub use memory::{CudaMemory, TrainingPassMemory};
 
 #[cfg(test)]

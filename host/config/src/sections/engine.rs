@@ -9,8 +9,8 @@ use crate::rules::{OptionsError, require_at_least_one, require_size};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngineConfig {
-    /// The device that runs the model: `auto`, `cpu`, or `cuda:N` for the NVIDIA GPU of number N, counted from 0. This
-    /// program has the CPU backend only, so `auto` chooses it and `cuda:N` is an error; `clawhost doctor` shows what was
+    /// The device that runs the model: `auto`, `cpu`, or `cuda:N` for the NVIDIA GPU of number N, counted from 0. `auto` is
+    /// the first GPU of compute capability 8.0 or newer, and the CPU where there is none; `clawhost doctor` shows what was
     /// found. Default auto.
     #[schemars(with = "String")]
     pub device: DeviceChoice,
@@ -33,7 +33,7 @@ pub struct EngineConfig {
     /// Threads of one matrix product, in serving and in training; 0 = all of the machine's. Default 0.
     pub num_threads: usize,
     /// Number format of the weights of the base model's linear layers in memory: `none` (f32), `int8` (8.5 bits per
-    /// weight) or `int4` (5 bits). Adapters, norms, embedding and head stay in f32. Blocks of a GGUF file in Q8_0 (int8),
+    /// weight) or `int4` (5 bits); on the CPU only. Adapters, norms, embedding and head stay in f32. Blocks of a GGUF file in Q8_0 (int8),
     /// Q4_0 or Q4_1 (int4) are kept as they are. Default none.
     pub quantization: Quantization,
     /// Remote backend that generates instead of the built-in engine. Default none.

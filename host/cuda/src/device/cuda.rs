@@ -42,6 +42,9 @@ impl DeviceInfo {
     }
 }
 
+/// The library of the driver.
+pub const DRIVER: &str = "libcuda.so.1";
+
 /// The GPUs of this machine; none without a driver.
 ///
 /// # Errors
@@ -55,9 +58,41 @@ pub fn devices() -> Result<Vec<DeviceInfo>> {
     (0..count).map(describe).collect()
 }
 
-fn has_driver() -> bool {
+/// Whether [`DRIVER`] is there.
+pub fn has_driver() -> bool {
     // SAFETY: loads the driver library, whose initialization has no requirements.
     unsafe { sys::is_culib_present() }
+}
+
+/// The newest version of CUDA that the driver runs, such as (13, 0).
+///
+/// # Errors
+/// There is no driver, or it does not work.
+pub fn driver_version() -> Result<(i32, i32)> {
+    if !has_driver() {
+        return Err(failed("the CUDA driver", "load it", DRIVER));
+    }
+    let mut version = 0;
+    // SAFETY: writes one number.
+    let result = unsafe { sys::cuDriverGetVersion(&raw mut version) }.result();
+    result.map_err(|e| failed("the CUDA driver", "read its version", e))?;
+    Ok((version / 1000, version % 1000 / 10))
+}
+
+/// Checks the library of matrix products.
+///
+/// # Errors
+/// It is missing: the error names the fix.
+pub fn check_libraries() -> Result<()> {
+    // SAFETY: loads the library, whose initialization has no requirements.
+    if unsafe { lt_sys::is_culib_present() } {
+        return Ok(());
+    }
+    Err(failed(
+        "the CUDA backend",
+        "multiply matrices",
+        "there is no cuBLASLt (libcublasLt.so); install CUDA's libraries, or add them to LD_LIBRARY_PATH",
+    ))
 }
 
 fn failed(device: &str, what: &str, error: impl std::fmt::Display) -> ForwardError {
@@ -170,14 +205,7 @@ impl CudaDriver {
                 format!("compute capability {major}.{minor} is below 8.0"),
             ));
         }
-        // SAFETY: loads the library, whose initialization has no requirements.
-        if !unsafe { lt_sys::is_culib_present() } {
-            return Err(failed(
-                &label,
-                "multiply matrices",
-                "there is no cuBLASLt (libcublasLt.so); install CUDA's libraries, or add them to LD_LIBRARY_PATH",
-            ));
-        }
+        check_libraries()?;
         let device = cu::device::get(c_int::try_from(ordinal).unwrap_or(c_int::MAX))
             .map_err(|e| failed(&label, "open it", e))?;
         // SAFETY: the device exists; the primary context is released with the driver.
