@@ -49,8 +49,13 @@ pub(crate) fn update(task: &UpdateTask<'_>) -> Result<UpdateOutput, UpdateError>
         .component
         .as_ref()
         .map(|step_component| step_component.component.needs());
-    let plan = ScoringPlan::new(task.options, needs);
-    let before = if minibatches > 1 || plan.scores_before() {
+    let trains_samples = task.trains_samples();
+    let plan = match trains_samples {
+        true => ScoringPlan::new(task.options, needs),
+        false => ScoringPlan::untrained(),
+    };
+    // Samples that do not train have no forward pass in the update that could provide the log-probs.
+    let before = if !trains_samples || minibatches > 1 || plan.scores_before() {
         task.score(Some(task.weights), &inputs, plan.policy_top_k())?
     } else {
         Vec::new()
@@ -63,6 +68,7 @@ pub(crate) fn update(task: &UpdateTask<'_>) -> Result<UpdateOutput, UpdateError>
         }
     }
     let have_old_logprobs = !before.is_empty();
+    let entropy = (!trains_samples).then(|| mean_entropy(&before));
     let mut before = logprobs(before);
     before.resize(inputs.len(), Vec::new());
     let updates = task.options.num_epochs * minibatches;
@@ -112,6 +118,7 @@ pub(crate) fn update(task: &UpdateTask<'_>) -> Result<UpdateOutput, UpdateError>
         }
     }
     let (mut session, mut report, loss_stats) = (run.session, run.report, run.loss_stats);
+    report.entropy = entropy.unwrap_or(report.entropy);
     report.auxiliary = run.auxiliary.finish(task, &mut *session)?;
     for (chosen, recomputed) in task.chosen.iter().zip(&before) {
         let sample = &chosen.sample;
@@ -125,7 +132,7 @@ pub(crate) fn update(task: &UpdateTask<'_>) -> Result<UpdateOutput, UpdateError>
     report.forced_tokens = task.chosen.iter().map(|c| c.sample.forced.len()).sum();
     report.all_tokens = inputs.iter().map(|input| input.tokens.len()).sum();
     report.update_seconds = started.elapsed().as_secs_f64();
-    let after = if report.updates > 0 {
+    let after = if report.updates > 0 && trains_samples {
         logprobs(task.score_session(&mut *session, &inputs, None)?)
     } else {
         Vec::new()
@@ -151,6 +158,16 @@ pub(crate) fn update(task: &UpdateTask<'_>) -> Result<UpdateOutput, UpdateError>
     })
 }
 
+/// Mean entropy over all reply tokens.
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "token counts are far below 2^53"
+)]
+fn mean_entropy(scored: &[SequenceScores]) -> f64 {
+    let all = || scored.iter().flat_map(|scored| &scored.entropies);
+    all().map(|entropy| f64::from(*entropy)).sum::<f64>() / all().count().max(1) as f64
+}
+
 fn logprobs(scored: Vec<SequenceScores>) -> Vec<Vec<f32>> {
     scored.into_iter().map(|scored| scored.logprobs).collect()
 }
@@ -171,8 +188,8 @@ struct UpdateRun<'a> {
 }
 
 impl UpdateRun<'_> {
-    /// Forward and backward over the micro-batches of a minibatch and the auxiliary losses, then one optimizer update, unless
-    /// the policy is further than `training.target_kl` from that before the step.
+    /// Forward and backward over the micro-batches of a minibatch, if samples train, and over the auxiliary losses, then one
+    /// optimizer update, unless the policy is further than `training.target_kl` from that before the step.
     fn train_minibatch(
         &mut self,
         members: &[usize],
@@ -181,6 +198,10 @@ impl UpdateRun<'_> {
         totals: &mut Totals,
     ) -> Result<(), UpdateError> {
         let options = self.task.options;
+        let members = match self.task.trains_samples() {
+            true => members,
+            false => &[],
+        };
         let lengths: Vec<usize> = members.iter().map(|&i| self.targets[i].tokens()).collect();
         let coefficients = options.loss.aggregation.coefficients(&lengths);
         self.session.zero_gradients()?;

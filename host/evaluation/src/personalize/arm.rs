@@ -17,7 +17,7 @@ struct Spec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Arm(usize);
 
-/// Pairs alone: the reward has no weight, and distillation, whose weight must be positive, next to none.
+/// Pairs alone: neither rewards nor distillation have a weight.
 ///
 /// Keys of the arms without pairs and without rehearsal are stated too, since both are on by default for models of some size.
 const SPECS: &[Spec] = &[
@@ -80,7 +80,7 @@ const SPECS: &[Spec] = &[
         overrides: &[
             "training.method=hybrid",
             "training.teacher.reward_weight=0.0",
-            "training.teacher.distillation_weight=1e-6",
+            "training.teacher.distillation_weight=0.0",
             "training.pairs.loss=sft",
             "training.rehearsal.enabled=false",
         ],
@@ -93,7 +93,7 @@ const SPECS: &[Spec] = &[
         overrides: &[
             "training.method=hybrid",
             "training.teacher.reward_weight=0.0",
-            "training.teacher.distillation_weight=1e-6",
+            "training.teacher.distillation_weight=0.0",
             "training.pairs.loss=sft",
             "training.rehearsal.enabled=true",
         ],
@@ -106,7 +106,7 @@ const SPECS: &[Spec] = &[
         overrides: &[
             "training.method=hybrid",
             "training.teacher.reward_weight=0.0",
-            "training.teacher.distillation_weight=1e-6",
+            "training.teacher.distillation_weight=0.0",
             "training.pairs.loss=dpo",
             "training.rehearsal.enabled=false",
         ],
@@ -119,7 +119,7 @@ const SPECS: &[Spec] = &[
         overrides: &[
             "training.method=hybrid",
             "training.teacher.reward_weight=0.0",
-            "training.teacher.distillation_weight=1e-6",
+            "training.teacher.distillation_weight=0.0",
             "training.pairs.loss=dpo",
             "training.rehearsal.enabled=true",
         ],

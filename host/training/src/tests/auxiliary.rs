@@ -8,7 +8,9 @@ use clawhost_journal::{
 };
 
 use super::fixture::{Fixture, options};
-use clawhost_config::{PairLoss, TrainingOptions};
+use clawhost_config::{
+    PairLoss, TeacherEndpoint, TeacherSource, TrainingMethod, TrainingOptions,
+};
 
 /// The prompt of the first reply of a conversation.
 const PROMPT: [u32; 3] = [1, 2, 3];
@@ -180,6 +182,39 @@ fn a_step_prefers_the_accepted_reply_for_the_prompt_of_the_rejected_one() {
             assert_eq!(pairs["accuracy"], 1.0);
         }
     }
+}
+
+#[test]
+fn samples_without_a_weight_are_not_differentiated_and_no_teacher_is_asked() {
+    let run = |reward: f32| {
+        let mut fixture = Fixture::new();
+        fixture.temperature = 1.0;
+        fixture.hinted_sample(Some(reward), &["bcdefghijklmn"]);
+        fixture.redo();
+        let mut options = with_pairs(PairLoss::Dpo);
+        options.method = TrainingMethod::Hybrid;
+        options.teacher.hint_marker = String::new();
+        options.teacher.reward_weight = 0.0;
+        options.teacher.distillation_weight = 0.0;
+        // There is no such teacher, so asking it would fail the step.
+        options.teacher.source = TeacherSource::Endpoint;
+        options.teacher.endpoint = Some(TeacherEndpoint {
+            url: "http://127.0.0.1:1/v1".to_owned(),
+            model: "t".to_owned(),
+            api_key: None,
+            timeout: std::time::Duration::from_secs(1),
+        });
+        let step = fixture.trainer(&options).step(10).unwrap().unwrap();
+        assert_eq!(step.outcome, StepOutcome::Published, "{:?}", step.reason);
+        for row in step.metrics["samples_moved"].as_array().unwrap() {
+            assert_eq!(row["advantage"], 0.0, "{row}");
+            assert!(row["logprob_before"].is_number() && row.get("logprob_after").is_none());
+        }
+        assert!(step.metrics["entropy"].as_f64().unwrap() > 0.0);
+        assert!(step.metrics["parity"]["samples"].as_u64().unwrap() >= 3);
+        fixture.engine.active().digest
+    };
+    assert_eq!(run(1.0), run(-1.0), "the reward of a sample changes nothing");
 }
 
 #[test]

@@ -261,6 +261,12 @@ impl TrainingOptions {
             "must not be less than training.keep_checkpoints; 0 keeps all",
         )?;
         self.teacher.validate(self.method)?;
+        require(
+            self.trains_samples() || self.pairs.loss != PairLoss::None,
+            "training.teacher.distillation_weight",
+            self.teacher.distillation_weight,
+            "leaves nothing to train, since training.teacher.reward_weight does not either; raise one of them, or set training.pairs.loss",
+        )?;
         self.advantage.validate(self.estimator)?;
         self.loss.validate()?;
         self.pairs.validate()?;
@@ -278,6 +284,19 @@ impl TrainingOptions {
             "training.verification.max_logprob_difference",
             self.verification.max_logprob_difference,
         )
+    }
+
+    /// Whether a native loss differentiates the samples of a batch. If not, they only decide when a step starts.
+    pub fn trains_samples(&self) -> bool {
+        // `reward_weight` only applies next to a teacher.
+        let reward_weight = match self.method.uses_hints() {
+            true => self.teacher.reward_weight,
+            false => 1.0,
+        };
+        (self.method.uses_rewards() && reward_weight > 0.0)
+            || (self.method.uses_hints() && self.teacher.distillation_weight > 0.0)
+            || self.loss.kl_coef > 0.0
+            || self.loss.entropy_coef > 0.0
     }
 
     /// Rejects `[training.lora]` with full-parameter training.
@@ -349,6 +368,28 @@ mod tests {
     }
 
     #[test]
+    fn samples_train_unless_every_weight_on_them_is_zero() {
+        for (text, trains) in [
+            ("", true),
+            ("method = \"hybrid\"", true),
+            ("method = \"hybrid\"\n[teacher]\nreward_weight = 0.0", true),
+            ("method = \"hybrid\"\n[teacher]\ndistillation_weight = 0.0", true),
+            ("method = \"opd\"\n[teacher]\ndistillation_weight = 0.0", false),
+            ("method = \"hybrid\"\n[teacher]\nreward_weight = 0.0\ndistillation_weight = 0.0", false),
+            (
+                "method = \"hybrid\"\n[teacher]\nreward_weight = 0.0\ndistillation_weight = 0.0\n[loss]\nkl_coef = 0.1",
+                true,
+            ),
+            ("[teacher]\nreward_weight = 0.0\ndistillation_weight = 0.0", true),
+        ] {
+            let mut options: TrainingOptions = toml::from_str(text).unwrap();
+            assert_eq!(options.trains_samples(), trains, "{text:?}");
+            options.pairs.loss = PairLoss::Dpo;
+            options.validate().unwrap();
+        }
+    }
+
+    #[test]
     fn an_invalid_value_is_reported_with_its_key() {
         let cases = [
             (
@@ -366,6 +407,10 @@ mod tests {
             (
                 "parameters = \"full\"\n[lora]\nrank = 8",
                 "training.lora.rank = 8: is not used by training.parameters = \"full\", which trains no adapter; remove one of the two",
+            ),
+            (
+                "method = \"hybrid\"\n[teacher]\nreward_weight = 0.0\ndistillation_weight = 0.0",
+                "training.teacher.distillation_weight = 0: leaves nothing to train, since training.teacher.reward_weight does not either; raise one of them, or set training.pairs.loss",
             ),
             (
                 "[loss]\nclip_ratio_c = 0.5",
