@@ -98,6 +98,7 @@ pub(crate) struct UpdateMetrics {
     loss_first: f64,
     loss_last: f64,
     clip_fraction: f64,
+    /// KL divergence of the policy before the step to the base model, from clamped k3 estimates.
     kl_reference: f64,
     kl_old: f64,
     entropy: f64,

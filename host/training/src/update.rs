@@ -10,12 +10,13 @@ use clawhost_engine::{AdamW, LossGradients, OptimizerStep, SequenceScores, Train
 use clawhost_model::TrainedWeights;
 
 use crate::auxiliary::AuxiliaryLosses;
+use crate::batch_sample::BatchSample;
 use crate::component::LossInput;
 use crate::distillation::{
     ScoringPlan, TopKLoss, TopKTokens, TrainingTarget, build_training_targets,
 };
-use crate::forced_tokens::{scatter_trained, select_trained};
-use crate::loss::{SequenceCoefficients, SequenceInputs, SequenceLoss};
+use crate::forced_tokens::{scatter_trained, select_trained, train_mask};
+use crate::loss::{SequenceCoefficients, SequenceInputs, SequenceLoss, sum_kl};
 use crate::optimizer::{LrSchedule, OptimizerState, clip_factor, update_ema};
 use crate::options::{importance_sampling, objective};
 use crate::packing::{ModelInput, epoch_order, sequences, split_evenly, split_micro_batches};
@@ -128,6 +129,7 @@ pub(crate) fn update(task: &UpdateTask<'_>) -> Result<UpdateOutput, UpdateError>
             report.parity.add(recomputed, &sample.full_logprobs);
         }
     }
+    report.kl_reference = kl_to_reference(task.chosen, &before, &reference);
     report.reply_tokens = task.chosen.iter().map(|c| c.sample.token_ids.len()).sum();
     report.forced_tokens = task.chosen.iter().map(|c| c.sample.forced.len()).sum();
     report.all_tokens = inputs.iter().map(|input| input.tokens.len()).sum();
@@ -166,6 +168,22 @@ pub(crate) fn update(task: &UpdateTask<'_>) -> Result<UpdateOutput, UpdateError>
 fn mean_entropy(scored: &[SequenceScores]) -> f64 {
     let all = || scored.iter().flat_map(|scored| &scored.entropies);
     all().map(|entropy| f64::from(*entropy)).sum::<f64>() / all().count().max(1) as f64
+}
+
+/// Mean KL estimate per reply token that no grammar forced, from log-probs under the policy and the base model.
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "token counts are far below 2^53"
+)]
+fn kl_to_reference(chosen: &[BatchSample], policy: &[Vec<f32>], reference: &[Vec<f32>]) -> f64 {
+    let (mut sum, mut tokens) = (0.0, 0);
+    for ((chosen, policy), reference) in chosen.iter().zip(policy).zip(reference) {
+        let mask = train_mask(&chosen.sample);
+        let policy = select_trained(policy, &mask);
+        sum += sum_kl(&select_trained(reference, &mask), &policy);
+        tokens += policy.len();
+    }
+    sum / tokens.max(1) as f64
 }
 
 fn logprobs(scored: Vec<SequenceScores>) -> Vec<Vec<f32>> {
@@ -408,4 +426,34 @@ fn sample_reports(
         logprob_after: after.get(i).map(sum),
     })
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::sample;
+
+    #[test]
+    fn a_collapsed_token_does_not_decide_the_divergence_to_the_base_model() {
+        let chosen = |forced: &[u32]| {
+            let mut sample = sample(1, 1.0);
+            sample.forced = forced.to_vec();
+            BatchSample {
+                sample,
+                advantage: Some(1.0),
+                token_advantages: None,
+                hinted: Vec::new(),
+                staleness: 0,
+            }
+        };
+        let kl = |forced: &[u32], policy: [f32; 2], reference: [f32; 2]| {
+            kl_to_reference(&[chosen(forced)], &[policy.to_vec()], &[reference.to_vec()])
+        };
+        assert_eq!(kl(&[], [-1.0, -2.0], [-1.0, -2.0]), 0.0);
+        let one = (-0.5f64).exp() - 1.0 + 0.5;
+        assert!((kl(&[], [-1.0, -2.0], [-1.5, -2.0]) - one / 2.0).abs() < 1e-6);
+        // exp(20) without the clamp.
+        assert_eq!(kl(&[], [-21.0, -2.0], [-1.0, -2.0]), 5.0);
+        assert_eq!(kl(&[0], [-21.0, -2.0], [-1.0, -2.0]), 0.0);
+    }
 }
