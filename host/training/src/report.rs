@@ -43,6 +43,8 @@ pub(crate) struct UpdateReport {
     pub(crate) component_metrics: BTreeMap<String, f64>,
     /// Divergence from the old policy at which `training.target_kl` ended the step; none if it did not.
     pub(crate) stopped_at_kl: Option<f64>,
+    /// Whether the step ended because no pair was left to learn from and samples do not train.
+    pub(crate) pairs_satisfied: bool,
     pub(crate) auxiliary: AuxiliaryReport,
     /// One for each sample of the batch.
     pub(crate) samples: Vec<SampleReport>,

@@ -72,8 +72,7 @@ pub(crate) fn update(task: &UpdateTask<'_>) -> Result<UpdateOutput, UpdateError>
     let entropy = (!trains_samples).then(|| mean_entropy(&before));
     let mut before = logprobs(before);
     before.resize(inputs.len(), Vec::new());
-    let updates = task.options.num_epochs * minibatches;
-    let auxiliary = AuxiliaryLosses::new(task, updates)?;
+    let auxiliary = AuxiliaryLosses::new(task)?;
     let teacher_seconds = started.elapsed().as_secs_f64();
 
     let started = Instant::now();
@@ -108,19 +107,19 @@ pub(crate) fn update(task: &UpdateTask<'_>) -> Result<UpdateOutput, UpdateError>
                 &mut before,
                 &mut totals,
             )?;
-            if run.report.stopped_at_kl.is_some() {
+            if run.has_ended() {
                 break;
             }
         }
         run.report.record_epoch(&totals, epoch, done);
         run.auxiliary.end_epoch();
-        if run.report.stopped_at_kl.is_some() {
+        if run.has_ended() {
             break;
         }
     }
     let (mut session, mut report, loss_stats) = (run.session, run.report, run.loss_stats);
     report.entropy = entropy.unwrap_or(report.entropy);
-    report.auxiliary = run.auxiliary.finish(task, &mut *session)?;
+    report.auxiliary = run.auxiliary.finish(&mut *session)?;
     for (chosen, recomputed) in task.chosen.iter().zip(&before) {
         let sample = &chosen.sample;
         report.mismatch.add(recomputed, &sample.full_logprobs);
@@ -197,7 +196,7 @@ struct UpdateRun<'a> {
     targets: &'a [TrainingTarget],
     reference: &'a [Vec<f32>],
     session: Box<dyn TrainSession>,
-    auxiliary: AuxiliaryLosses,
+    auxiliary: AuxiliaryLosses<'a>,
     /// Minibatches so far.
     minibatches: usize,
     /// Loss statistics of each sample in its last epoch.
@@ -206,8 +205,14 @@ struct UpdateRun<'a> {
 }
 
 impl UpdateRun<'_> {
-    /// Forward and backward over the micro-batches of a minibatch, if samples train, and over the auxiliary losses, then one
-    /// optimizer update, unless the policy is further than `training.target_kl` from that before the step.
+    /// Whether a minibatch ended the step.
+    fn has_ended(&self) -> bool {
+        self.report.stopped_at_kl.is_some() || self.report.pairs_satisfied
+    }
+
+    /// Forward and backward over the auxiliary losses and, if samples train, over the micro-batches of a minibatch, then one
+    /// optimizer update, unless the policy is further than `training.target_kl` from that before the step, or neither
+    /// samples nor pairs are left to learn from: rehearsal alone would turn rounding errors into updates.
     fn train_minibatch(
         &mut self,
         members: &[usize],
@@ -225,6 +230,11 @@ impl UpdateRun<'_> {
         self.session.zero_gradients()?;
         let number = self.minibatches;
         self.minibatches += 1;
+        let pairs_train = self.auxiliary.accumulate(&mut *self.session, number)?;
+        if !(pairs_train || self.task.trains_samples()) {
+            self.report.pairs_satisfied = true;
+            return Ok(());
+        }
         let before_minibatch = totals.divergence();
         let mut done = 0;
         for micro_batch in split_micro_batches(members, self.inputs, options.micro_batch_tokens) {
@@ -283,8 +293,6 @@ impl UpdateRun<'_> {
             self.report.stopped_at_kl = Some(divergence);
             return Ok(());
         }
-        self.auxiliary
-            .accumulate(self.task, &mut *self.session, number)?;
         let norm = self.session.gradient_norm()?;
         if !norm.is_finite() {
             return Err(UpdateError::NotFinite {

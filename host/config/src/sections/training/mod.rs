@@ -373,14 +373,26 @@ mod tests {
             ("", true),
             ("method = \"hybrid\"", true),
             ("method = \"hybrid\"\n[teacher]\nreward_weight = 0.0", true),
-            ("method = \"hybrid\"\n[teacher]\ndistillation_weight = 0.0", true),
-            ("method = \"opd\"\n[teacher]\ndistillation_weight = 0.0", false),
-            ("method = \"hybrid\"\n[teacher]\nreward_weight = 0.0\ndistillation_weight = 0.0", false),
+            (
+                "method = \"hybrid\"\n[teacher]\ndistillation_weight = 0.0",
+                true,
+            ),
+            (
+                "method = \"opd\"\n[teacher]\ndistillation_weight = 0.0",
+                false,
+            ),
+            (
+                "method = \"hybrid\"\n[teacher]\nreward_weight = 0.0\ndistillation_weight = 0.0",
+                false,
+            ),
             (
                 "method = \"hybrid\"\n[teacher]\nreward_weight = 0.0\ndistillation_weight = 0.0\n[loss]\nkl_coef = 0.1",
                 true,
             ),
-            ("[teacher]\nreward_weight = 0.0\ndistillation_weight = 0.0", true),
+            (
+                "[teacher]\nreward_weight = 0.0\ndistillation_weight = 0.0",
+                true,
+            ),
         ] {
             let mut options: TrainingOptions = toml::from_str(text).unwrap();
             assert_eq!(options.trains_samples(), trains, "{text:?}");
@@ -431,6 +443,14 @@ mod tests {
             (
                 "[rehearsal]\ncoef = -2.0",
                 "training.rehearsal.coef = -2: must be more than 0",
+            ),
+            (
+                "[rehearsal]\ncontrary_share = 1.5",
+                "training.rehearsal.contrary_share = 1.5: must be between 0 and 1",
+            ),
+            (
+                "[pairs]\nmax_reward_margin = -1.0",
+                "training.pairs.max_reward_margin = -1: must be 0 or more",
             ),
             (
                 "[rehearsal]\nmax_kl = 0.1",
