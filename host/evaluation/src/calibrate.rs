@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 use crate::client::{ChatClient, RequestParams};
 use crate::seeds::{Purpose, request_seed};
 use crate::statistics::{Estimate, t_interval};
-use crate::wish::Wish;
 use crate::wish::skills::{SKILLS, SkillSet};
+use crate::wish::{Question, Wish};
 
 /// Minimum mean gain of the score by stating the wish.
 const MIN_HEADROOM: f64 = 0.2;
@@ -241,15 +241,19 @@ impl Run<'_> {
     async fn wish(&mut self, wish: Wish) -> WishCalibration {
         let count = self.options.questions;
         let of = wish as u64 * 3;
-        let scores =
-            |replies: Vec<Option<String>>, score: fn(Wish, &str) -> f64| -> Vec<Option<f64>> {
-                let scores = replies.into_iter().map(|reply| Some(score(wish, &reply?)));
-                scores.collect()
-            };
+        type Scorer = fn(Wish, Question, &str) -> f64;
+        let scores = |replies: Vec<Option<String>>, score: Scorer| -> Vec<Option<f64>> {
+            let replies = replies.into_iter().enumerate();
+            let scores =
+                replies.map(|(at, reply)| Some(score(wish, wish.held_out_question(at), &reply?)));
+            scores.collect()
+        };
         let unasked = self
             .replies(
                 of,
-                (0..count).map(|at| wish.held_out_question(at)).collect(),
+                (0..count)
+                    .map(|at| wish.held_out_question(at).text().to_owned())
+                    .collect(),
             )
             .await;
         let instructed = self
@@ -336,9 +340,13 @@ mod tests {
     use crate::client::Endpoint;
     use crate::scripted::{RequestLog, ScriptedReply, message, serve};
 
-    const LIST: &str = "- one thing\n- another thing\n- the last thing";
-    const PARAGRAPH: &str =
-        "There is one thing, then another thing, and at last there is a third thing to do.";
+    fn list(prompt: &str) -> String {
+        format!("- {prompt}\n- green\n- tea")
+    }
+
+    fn paragraph(prompt: &str) -> String {
+        format!("To the words {prompt:?} there is nothing to add but green tea.")
+    }
 
     async fn calibrate_scripted(wishes: &[Wish]) -> Calibration {
         // Writes lists when asked for them, knows capitals, and guesses otherwise.
@@ -349,13 +357,13 @@ mod tests {
                     return ScriptedReply::Error(500, "broken".to_owned());
                 }
                 _ if Wish::Bullets.is_asked_for(prompt) || Wish::Plain.is_opposed(prompt) => {
-                    LIST.to_owned()
+                    list(prompt)
                 }
                 _ if prompt.contains("capital of") => {
                     "It is Paris, Rome, Tokyo, Madrid, Berlin, London, Cairo or Moscow.".to_owned()
                 }
                 _ if prompt.ends_with("yes or no.") => "Yes.".to_owned(),
-                _ => PARAGRAPH.to_owned(),
+                _ => paragraph(prompt),
             })
         };
         let server = serve(reply, |_: &RequestLog| json!({})).await;

@@ -74,4 +74,4 @@ pub use self::report::{
     table,
 };
 pub use self::scorer::{FormattingMarks, Score, score};
-pub use self::wish::Wish;
+pub use self::wish::{Question, Wish};

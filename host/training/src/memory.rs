@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(memory.optimizer_state, 2 * moments + 3 * values);
         assert_eq!((memory.longest, memory.pass_tokens), (5000, 5000));
         let scores = options.rehearsal.held_out * 128 * options.rehearsal.top_k * 8;
-        assert!(memory.rehearsal > scores && memory.rehearsal < 16 << 20);
+        assert!(memory.rehearsal > scores && memory.rehearsal < 64 << 20);
         options.rehearsal.prompts_file = Some("no such file".into());
         assert!(StepMemory::new(&options, values, 8000).is_err());
     }

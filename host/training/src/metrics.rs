@@ -95,9 +95,13 @@ pub(crate) struct UpdateMetrics {
     /// Divergence at which `training.target_kl` ended the step.
     #[serde(skip_serializing_if = "Option::is_none")]
     stopped_at_kl: Option<f64>,
+    /// Present if the step ended because no pair was left to learn from.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pairs_satisfied: bool,
     loss_first: f64,
     loss_last: f64,
     clip_fraction: f64,
+    /// KL divergence of the policy before the step to the base model, from clamped k3 estimates.
     kl_reference: f64,
     kl_old: f64,
     entropy: f64,
@@ -175,6 +179,7 @@ impl Metrics {
             updates: report.updates,
             learning_rate: report.learning_rate,
             stopped_at_kl: report.stopped_at_kl,
+            pairs_satisfied: report.pairs_satisfied,
             loss_first: report.first_loss,
             loss_last: report.last_loss,
             clip_fraction: report.clipped,

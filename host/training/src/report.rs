@@ -19,6 +19,8 @@ pub(crate) struct UpdateReport {
     pub(crate) first_loss: f64,
     pub(crate) last_loss: f64,
     pub(crate) clipped: f64,
+    /// KL divergence of the policy that the update starts from to the base model: the mean of the k3 estimates of the reply
+    /// tokens, each clamped. Tokens of the updated policy would be needed to estimate its own.
     pub(crate) kl_reference: f64,
     pub(crate) kl_old: f64,
     pub(crate) entropy: f64,
@@ -41,6 +43,8 @@ pub(crate) struct UpdateReport {
     pub(crate) component_metrics: BTreeMap<String, f64>,
     /// Divergence from the old policy at which `training.target_kl` ended the step; none if it did not.
     pub(crate) stopped_at_kl: Option<f64>,
+    /// Whether the step ended because no pair was left to learn from and samples do not train.
+    pub(crate) pairs_satisfied: bool,
     pub(crate) auxiliary: AuxiliaryReport,
     /// One for each sample of the batch.
     pub(crate) samples: Vec<SampleReport>,
@@ -105,7 +109,6 @@ pub(crate) struct Totals {
     loss: f64,
     tokens: usize,
     clipped: usize,
-    kl_reference: f64,
     kl_old: f64,
     entropy: f64,
     /// Metrics of the loss component: sums weighted by tokens, and the number of tokens.
@@ -144,7 +147,6 @@ impl Totals {
         self.loss += loss.loss;
         self.tokens += loss.tokens;
         self.clipped += loss.clipped;
-        self.kl_reference += loss.kl_reference;
         self.kl_old += loss.kl_old;
         self.entropy += loss.entropy;
     }
@@ -172,7 +174,6 @@ impl UpdateReport {
         }
         self.last_loss = loss;
         self.clipped = totals.clipped as f64 / tokens;
-        self.kl_reference = totals.kl_reference / tokens;
         self.kl_old = totals.kl_old / tokens;
         self.entropy = totals.entropy / tokens;
         self.component_metrics = totals

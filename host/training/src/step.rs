@@ -279,7 +279,10 @@ impl StepInputs<'_> {
         };
         metrics.set_update(&updated.report);
         if updated.report.updates == 0 {
-            return no_signal("the gradient is zero".to_owned());
+            return no_signal(match updated.report.pairs_satisfied {
+                true => "no pair is left to learn from".to_owned(),
+                false => "the gradient is zero".to_owned(),
+            });
         }
         if let Some(reason) = self.exceeded_kl(&updated) {
             return failed(reason);

@@ -20,7 +20,7 @@ use clawhost_engine::Engine;
 use clawhost_journal::{AdapterRow, Journal, NewStep, ReleaseState, StepId, StepOutcome};
 use serde_json::Value;
 
-use crate::auxiliary::AuxiliaryMaterial;
+use crate::auxiliary::{AuxiliaryMaterial, TermCache, feedback};
 use crate::batch::Batch;
 use crate::checkpoint::Checkpoints;
 use crate::component::{Components, StepComponents};
@@ -53,6 +53,8 @@ pub(crate) struct Trainer {
     pub(crate) current: TrainerState,
     /// Replies of the base model; none without rehearsal.
     rehearsal: Option<Rehearsal>,
+    /// Auxiliary losses of earlier steps.
+    terms: TermCache,
     pub(crate) stop: Arc<AtomicBool>,
     /// Scores replies when `training.teacher.source` is `endpoint`.
     pub(crate) teacher: Option<Arc<dyn RemoteTeacher>>,
@@ -164,6 +166,7 @@ impl Trainer {
             current,
             // The callers replace it.
             rehearsal: None,
+            terms: TermCache::default(),
             stop: Arc::new(AtomicBool::new(false)),
             teacher: None,
         };
@@ -444,13 +447,15 @@ impl Trainer {
             return Ok(AuxiliaryMaterial::default());
         }
         let (options, version) = (&self.options, next_adapter_version(adapters));
-        let rehearsal = match &mut self.rehearsal {
-            Some(rehearsal) => {
-                Some(rehearsal.prepare(&self.engine, options, version, &self.stop)?)
-            }
-            None => None,
-        };
-        AuxiliaryMaterial::load(&self.journal, &self.engine, options, rehearsal, started_ms)
+        let (journal, engine) = (&self.journal, &self.engine);
+        let mut material =
+            AuxiliaryMaterial::load(journal, engine, options, self.terms.clone(), started_ms)?;
+        if let Some(rehearsal) = &mut self.rehearsal {
+            let feedback = feedback(journal, &batch.chosen, &material.pairs)?;
+            let set = rehearsal.prepare(engine, options, version, &feedback, &self.stop)?;
+            material.rehearsal = Some(set);
+        }
+        Ok(material)
     }
 
     /// What the next step is computed from.

@@ -10,12 +10,13 @@ use clawhost_engine::{AdamW, LossGradients, OptimizerStep, SequenceScores, Train
 use clawhost_model::TrainedWeights;
 
 use crate::auxiliary::AuxiliaryLosses;
+use crate::batch_sample::BatchSample;
 use crate::component::LossInput;
 use crate::distillation::{
     ScoringPlan, TopKLoss, TopKTokens, TrainingTarget, build_training_targets,
 };
-use crate::forced_tokens::{scatter_trained, select_trained};
-use crate::loss::{SequenceCoefficients, SequenceInputs, SequenceLoss};
+use crate::forced_tokens::{scatter_trained, select_trained, train_mask};
+use crate::loss::{SequenceCoefficients, SequenceInputs, SequenceLoss, sum_kl};
 use crate::optimizer::{LrSchedule, OptimizerState, clip_factor, update_ema};
 use crate::options::{importance_sampling, objective};
 use crate::packing::{ModelInput, epoch_order, sequences, split_evenly, split_micro_batches};
@@ -49,8 +50,13 @@ pub(crate) fn update(task: &UpdateTask<'_>) -> Result<UpdateOutput, UpdateError>
         .component
         .as_ref()
         .map(|step_component| step_component.component.needs());
-    let plan = ScoringPlan::new(task.options, needs);
-    let before = if minibatches > 1 || plan.scores_before() {
+    let trains_samples = task.trains_samples();
+    let plan = match trains_samples {
+        true => ScoringPlan::new(task.options, needs),
+        false => ScoringPlan::untrained(),
+    };
+    // Samples that do not train have no forward pass in the update that could provide the log-probs.
+    let before = if !trains_samples || minibatches > 1 || plan.scores_before() {
         task.score(Some(task.weights), &inputs, plan.policy_top_k())?
     } else {
         Vec::new()
@@ -63,10 +69,10 @@ pub(crate) fn update(task: &UpdateTask<'_>) -> Result<UpdateOutput, UpdateError>
         }
     }
     let have_old_logprobs = !before.is_empty();
+    let entropy = (!trains_samples).then(|| mean_entropy(&before));
     let mut before = logprobs(before);
     before.resize(inputs.len(), Vec::new());
-    let updates = task.options.num_epochs * minibatches;
-    let auxiliary = AuxiliaryLosses::new(task, updates)?;
+    let auxiliary = AuxiliaryLosses::new(task)?;
     let teacher_seconds = started.elapsed().as_secs_f64();
 
     let started = Instant::now();
@@ -101,18 +107,19 @@ pub(crate) fn update(task: &UpdateTask<'_>) -> Result<UpdateOutput, UpdateError>
                 &mut before,
                 &mut totals,
             )?;
-            if run.report.stopped_at_kl.is_some() {
+            if run.has_ended() {
                 break;
             }
         }
         run.report.record_epoch(&totals, epoch, done);
         run.auxiliary.end_epoch();
-        if run.report.stopped_at_kl.is_some() {
+        if run.has_ended() {
             break;
         }
     }
     let (mut session, mut report, loss_stats) = (run.session, run.report, run.loss_stats);
-    report.auxiliary = run.auxiliary.finish(task, &mut *session)?;
+    report.entropy = entropy.unwrap_or(report.entropy);
+    report.auxiliary = run.auxiliary.finish(&mut *session)?;
     for (chosen, recomputed) in task.chosen.iter().zip(&before) {
         let sample = &chosen.sample;
         report.mismatch.add(recomputed, &sample.full_logprobs);
@@ -121,11 +128,12 @@ pub(crate) fn update(task: &UpdateTask<'_>) -> Result<UpdateOutput, UpdateError>
             report.parity.add(recomputed, &sample.full_logprobs);
         }
     }
+    report.kl_reference = kl_to_reference(task.chosen, &before, &reference);
     report.reply_tokens = task.chosen.iter().map(|c| c.sample.token_ids.len()).sum();
     report.forced_tokens = task.chosen.iter().map(|c| c.sample.forced.len()).sum();
     report.all_tokens = inputs.iter().map(|input| input.tokens.len()).sum();
     report.update_seconds = started.elapsed().as_secs_f64();
-    let after = if report.updates > 0 {
+    let after = if report.updates > 0 && trains_samples {
         logprobs(task.score_session(&mut *session, &inputs, None)?)
     } else {
         Vec::new()
@@ -151,6 +159,32 @@ pub(crate) fn update(task: &UpdateTask<'_>) -> Result<UpdateOutput, UpdateError>
     })
 }
 
+/// Mean entropy over all reply tokens.
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "token counts are far below 2^53"
+)]
+fn mean_entropy(scored: &[SequenceScores]) -> f64 {
+    let all = || scored.iter().flat_map(|scored| &scored.entropies);
+    all().map(|entropy| f64::from(*entropy)).sum::<f64>() / all().count().max(1) as f64
+}
+
+/// Mean KL estimate per reply token that no grammar forced, from log-probs under the policy and the base model.
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "token counts are far below 2^53"
+)]
+fn kl_to_reference(chosen: &[BatchSample], policy: &[Vec<f32>], reference: &[Vec<f32>]) -> f64 {
+    let (mut sum, mut tokens) = (0.0, 0);
+    for ((chosen, policy), reference) in chosen.iter().zip(policy).zip(reference) {
+        let mask = train_mask(&chosen.sample);
+        let policy = select_trained(policy, &mask);
+        sum += sum_kl(&select_trained(reference, &mask), &policy);
+        tokens += policy.len();
+    }
+    sum / tokens.max(1) as f64
+}
+
 fn logprobs(scored: Vec<SequenceScores>) -> Vec<Vec<f32>> {
     scored.into_iter().map(|scored| scored.logprobs).collect()
 }
@@ -162,7 +196,7 @@ struct UpdateRun<'a> {
     targets: &'a [TrainingTarget],
     reference: &'a [Vec<f32>],
     session: Box<dyn TrainSession>,
-    auxiliary: AuxiliaryLosses,
+    auxiliary: AuxiliaryLosses<'a>,
     /// Minibatches so far.
     minibatches: usize,
     /// Loss statistics of each sample in its last epoch.
@@ -171,8 +205,14 @@ struct UpdateRun<'a> {
 }
 
 impl UpdateRun<'_> {
-    /// Forward and backward over the micro-batches of a minibatch and the auxiliary losses, then one optimizer update, unless
-    /// the policy is further than `training.target_kl` from that before the step.
+    /// Whether a minibatch ended the step.
+    fn has_ended(&self) -> bool {
+        self.report.stopped_at_kl.is_some() || self.report.pairs_satisfied
+    }
+
+    /// Forward and backward over the auxiliary losses and, if samples train, over the micro-batches of a minibatch, then one
+    /// optimizer update, unless the policy is further than `training.target_kl` from that before the step, or neither
+    /// samples nor pairs are left to learn from: rehearsal alone would turn rounding errors into updates.
     fn train_minibatch(
         &mut self,
         members: &[usize],
@@ -181,11 +221,20 @@ impl UpdateRun<'_> {
         totals: &mut Totals,
     ) -> Result<(), UpdateError> {
         let options = self.task.options;
+        let members = match self.task.trains_samples() {
+            true => members,
+            false => &[],
+        };
         let lengths: Vec<usize> = members.iter().map(|&i| self.targets[i].tokens()).collect();
         let coefficients = options.loss.aggregation.coefficients(&lengths);
         self.session.zero_gradients()?;
         let number = self.minibatches;
         self.minibatches += 1;
+        let pairs_train = self.auxiliary.accumulate(&mut *self.session, number)?;
+        if !(pairs_train || self.task.trains_samples()) {
+            self.report.pairs_satisfied = true;
+            return Ok(());
+        }
         let before_minibatch = totals.divergence();
         let mut done = 0;
         for micro_batch in split_micro_batches(members, self.inputs, options.micro_batch_tokens) {
@@ -244,8 +293,6 @@ impl UpdateRun<'_> {
             self.report.stopped_at_kl = Some(divergence);
             return Ok(());
         }
-        self.auxiliary
-            .accumulate(self.task, &mut *self.session, number)?;
         let norm = self.session.gradient_norm()?;
         if !norm.is_finite() {
             return Err(UpdateError::NotFinite {
@@ -387,4 +434,34 @@ fn sample_reports(
         logprob_after: after.get(i).map(sum),
     })
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::sample;
+
+    #[test]
+    fn a_collapsed_token_does_not_decide_the_divergence_to_the_base_model() {
+        let chosen = |forced: &[u32]| {
+            let mut sample = sample(1, 1.0);
+            sample.forced = forced.to_vec();
+            BatchSample {
+                sample,
+                advantage: Some(1.0),
+                token_advantages: None,
+                hinted: Vec::new(),
+                staleness: 0,
+            }
+        };
+        let kl = |forced: &[u32], policy: [f32; 2], reference: [f32; 2]| {
+            kl_to_reference(&[chosen(forced)], &[policy.to_vec()], &[reference.to_vec()])
+        };
+        assert_eq!(kl(&[], [-1.0, -2.0], [-1.0, -2.0]), 0.0);
+        let one = (-0.5f64).exp() - 1.0 + 0.5;
+        assert!((kl(&[], [-1.0, -2.0], [-1.5, -2.0]) - one / 2.0).abs() < 1e-6);
+        // exp(20) without the clamp.
+        assert_eq!(kl(&[], [-21.0, -2.0], [-1.0, -2.0]), 5.0);
+        assert_eq!(kl(&[0], [-21.0, -2.0], [-1.0, -2.0]), 0.0);
+    }
 }

@@ -66,6 +66,11 @@ impl UpdateTask<'_> {
         }
     }
 
+    /// Whether a loss differentiates the samples.
+    pub(crate) fn trains_samples(&self) -> bool {
+        self.component.is_some() || self.options.trains_samples()
+    }
+
     /// Scores inputs under `weights` (none = the base model); with `top`, also returns the `top` most likely tokens of each
     /// position.
     pub(crate) fn score(

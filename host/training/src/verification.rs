@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::batch_sample::BatchSample;
 use crate::engine_verification::EngineVerification;
-use crate::loss::{LogprobMismatch, sum_kl_k3};
+use crate::loss::{LogprobMismatch, sum_kl};
 use crate::packing::ModelInput;
 
 /// Log-prob differences on a few trained samples after the update.
@@ -28,7 +28,7 @@ pub struct VerificationReport {
     pub raised: Option<f64>,
     /// Mean log-prob change of tokens with a negative advantage; none without such tokens.
     pub lowered: Option<f64>,
-    /// KL divergence per token (k3) from the policy before the update.
+    /// KL divergence per token (k3, clamped) from the policy before the update.
     pub drift: f64,
     /// Result of replaying some of the samples through the serving engine; none with a remote backend.
     pub engine: Option<EngineVerification>,
@@ -82,7 +82,7 @@ pub(crate) fn verify(
                 down.add(change);
             }
         }
-        report.drift += sum_kl_k3(&trained, before);
+        report.drift += sum_kl(&trained, before);
         all.push(TrainedLogprobs {
             index,
             logprobs: trained,

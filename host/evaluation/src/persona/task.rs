@@ -1,7 +1,7 @@
 //! The task of one conversation and its answer key.
 
 use crate::problems::{Problem, Submission};
-use crate::wish::Wish;
+use crate::wish::{Question, Wish};
 
 /// The opening of a conversation and its answer key.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,6 +39,8 @@ pub enum Key {
         wish: Wish,
         /// Whether the person has taken it back and wants the opposite.
         reversed: bool,
+        /// The question.
+        question: Question,
     },
 }
 

@@ -17,7 +17,7 @@ struct Spec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Arm(usize);
 
-/// Pairs alone: the reward has no weight, and distillation, whose weight must be positive, next to none.
+/// Pairs alone: neither rewards nor distillation have a weight.
 ///
 /// Keys of the arms without pairs and without rehearsal are stated too, since both are on by default for models of some size.
 const SPECS: &[Spec] = &[
@@ -80,7 +80,7 @@ const SPECS: &[Spec] = &[
         overrides: &[
             "training.method=hybrid",
             "training.teacher.reward_weight=0.0",
-            "training.teacher.distillation_weight=1e-6",
+            "training.teacher.distillation_weight=0.0",
             "training.pairs.loss=sft",
             "training.rehearsal.enabled=false",
         ],
@@ -93,7 +93,7 @@ const SPECS: &[Spec] = &[
         overrides: &[
             "training.method=hybrid",
             "training.teacher.reward_weight=0.0",
-            "training.teacher.distillation_weight=1e-6",
+            "training.teacher.distillation_weight=0.0",
             "training.pairs.loss=sft",
             "training.rehearsal.enabled=true",
         ],
@@ -106,7 +106,7 @@ const SPECS: &[Spec] = &[
         overrides: &[
             "training.method=hybrid",
             "training.teacher.reward_weight=0.0",
-            "training.teacher.distillation_weight=1e-6",
+            "training.teacher.distillation_weight=0.0",
             "training.pairs.loss=dpo",
             "training.rehearsal.enabled=false",
         ],
@@ -119,7 +119,7 @@ const SPECS: &[Spec] = &[
         overrides: &[
             "training.method=hybrid",
             "training.teacher.reward_weight=0.0",
-            "training.teacher.distillation_weight=1e-6",
+            "training.teacher.distillation_weight=0.0",
             "training.pairs.loss=dpo",
             "training.rehearsal.enabled=true",
         ],
@@ -164,6 +164,87 @@ const SPECS: &[Spec] = &[
         memory: false,
         overrides: &[
             "training.method=opd",
+            "training.pairs.loss=dpo",
+            "training.rehearsal.enabled=true",
+        ],
+    },
+    Spec {
+        name: "binary-rehearsal",
+        about: "Trains on rewards only, with rehearsal",
+        trains: true,
+        memory: false,
+        overrides: &[
+            "training.method=binary",
+            "training.pairs.loss=none",
+            "training.rehearsal.enabled=true",
+        ],
+    },
+    Spec {
+        name: "opd-rehearsal",
+        about: "Distils from the hinted teacher only, on single tokens, with rehearsal",
+        trains: true,
+        memory: false,
+        overrides: &[
+            "training.method=opd",
+            "training.pairs.loss=none",
+            "training.rehearsal.enabled=true",
+        ],
+    },
+    Spec {
+        name: "opd-topk",
+        about: "Distils from the hinted teacher only, by the reverse KL over 64 tokens and a tail",
+        trains: true,
+        memory: false,
+        overrides: &[
+            "training.method=opd-topk",
+            "training.teacher.top_k=64",
+            "training.pairs.loss=none",
+            "training.rehearsal.enabled=false",
+        ],
+    },
+    Spec {
+        name: "opd-topk-rehearsal",
+        about: "Distils from the hinted teacher only, by the reverse KL over 64 tokens and a tail, with rehearsal",
+        trains: true,
+        memory: false,
+        overrides: &[
+            "training.method=opd-topk",
+            "training.teacher.top_k=64",
+            "training.pairs.loss=none",
+            "training.rehearsal.enabled=true",
+        ],
+    },
+    Spec {
+        name: "opd-topk-redo-sft",
+        about: "Distils by the reverse KL and trains on accepted replies to complaints",
+        trains: true,
+        memory: false,
+        overrides: &[
+            "training.method=opd-topk",
+            "training.teacher.top_k=64",
+            "training.pairs.loss=sft",
+            "training.rehearsal.enabled=false",
+        ],
+    },
+    Spec {
+        name: "opd-topk-redo-sft-rehearsal",
+        about: "Distils by the reverse KL and trains on accepted replies to complaints, with rehearsal",
+        trains: true,
+        memory: false,
+        overrides: &[
+            "training.method=opd-topk",
+            "training.teacher.top_k=64",
+            "training.pairs.loss=sft",
+            "training.rehearsal.enabled=true",
+        ],
+    },
+    Spec {
+        name: "hybrid-redo-rehearsal",
+        about: "Trains on rewards and on pairs and distils from the hinted teacher, with rehearsal",
+        trains: true,
+        memory: false,
+        overrides: &[
+            "training.method=hybrid",
             "training.pairs.loss=dpo",
             "training.rehearsal.enabled=true",
         ],

@@ -13,7 +13,8 @@ use crate::idle::WaitError;
 /// Facts about training that the server's operator reads from its journal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct TrainingFacts {
-    /// KL from the policy to the base model over the tokens of the last step, in nats per token.
+    /// KL from the policy before the last step to the base model over the tokens of that step, in nats per token (k3, each
+    /// token clamped).
     pub kl: Option<f64>,
     /// Entropy of the policy over the tokens of the first step, in nats per token.
     pub entropy_first: Option<f64>,

@@ -167,6 +167,7 @@ fn wish_sets(
     options: &PersonalizeOptions,
 ) -> Vec<Set> {
     let max_tokens = options.max_tokens.unwrap_or(MAX_TOKENS);
+    let from = which.start;
     let request = |at| {
         if taken_back {
             wish.instructed(at)
@@ -188,17 +189,17 @@ fn wish_sets(
             .to_owned(),
             chance: 0.0,
             opposite: true,
-            score: Box::new(move |_, reply| {
+            score: Box::new(move |at, reply| {
+                let question = wish.held_out_question(from + at);
                 if taken_back {
-                    wish.score(reply)
+                    wish.score(question, reply)
                 } else {
-                    wish.score_opposite(reply)
+                    wish.score_opposite(question, reply)
                 }
             }),
         }],
     };
     let skills = SKILLS.iter().map(|skill| {
-        let from = which.start;
         let count = which.len().min(skill.count());
         let text = |at| format!("{}{}", skill.question(at), wish.skill_suffix());
         Set {
@@ -275,8 +276,11 @@ mod tests {
         let options = PersonalizeOptions::of_wishes(&[Wish::Short]);
         let sets = wish_sets(Wish::Short, 40..60, false, &options);
         assert_eq!(sets.len(), 1 + SKILLS.len());
-        let long = "word ".repeat(90);
-        assert_eq!((sets[0].properties[0].score)(0, &long), 1.0);
+        let score = &sets[0].properties[0].score;
+        let words: Vec<String> = (0..90).map(|at| format!("word{at}")).collect();
+        let long = |at: usize| format!("{} {}", sets[0].prompts[at].text, words.join(" "));
+        assert_eq!((score(0, &long(0)), score(3, &long(3))), (1.0, 1.0));
+        assert_eq!(score(3, &words.join(" ")), 0.0);
         assert_eq!(sets[0].prompts.len(), 20);
         for (set, skill) in sets[1..].iter().zip(&SKILLS) {
             assert_eq!(set.prompts.len(), 20.min(skill.count()));
@@ -285,7 +289,7 @@ mod tests {
         let reversed = wish_sets(Wish::French, 0..4, true, &options);
         assert!(reversed[0].prompts[0].text.ends_with("Answer in French."));
         assert_eq!(
-            (reversed[0].properties[0].score)(0, "Le ciel est bleu pour nous."),
+            (reversed[0].properties[0].score)(0, "Avec des bananes, vous pouvez faire une tarte."),
             1.0
         );
         assert!(reversed[1].prompts[0].text.ends_with("Answer in English."));

@@ -12,7 +12,18 @@ use crate::scripted::{RequestLog, ScriptedReply, ScriptedServer, message, messag
 use crate::wish::Wish;
 use crate::{About, personalize_page, personalize_table};
 
-const SHORT: &str = "It is so because of the air.";
+/// A reply that repeats the question and adds something.
+fn short(question: &str) -> String {
+    format!(
+        "On {} I say green tea",
+        question.trim_end_matches(['?', '.'])
+    )
+}
+
+fn long(question: &str) -> String {
+    let words: Vec<String> = (0..100).map(|at| format!("word{at}")).collect();
+    format!("{} {}", short(question), words.join(" "))
+}
 
 fn options(track: Track) -> PersonalizeOptions {
     PersonalizeOptions {
@@ -40,7 +51,6 @@ enum Obeys {
 
 /// Replies at length until `complaints` of them have arrived, then briefly by default. Follow-ups get what was asked for.
 async fn model(complaints: usize, obeys: Obeys) -> ScriptedServer {
-    let long = "word ".repeat(100);
     let reply_fn = move |body: &Value, log: &RequestLog| {
         let follow_ups = log.bodies.iter().filter(|body| messages(body) >= 3).count();
         let last = messages(body) - 1;
@@ -55,10 +65,11 @@ async fn model(complaints: usize, obeys: Obeys) -> ScriptedServer {
             (false, true) => true,
             (false, false) => follow_ups >= complaints || system,
         };
+        let question = message(body, usize::from(system));
         ScriptedReply::Text(if short {
-            SHORT.to_owned()
+            self::short(question)
         } else {
-            long.clone()
+            long(question)
         })
     };
     let health_fn = |_: &RequestLog| json!({"judging": {"ready": 0}, "training": {"queued": 0}});

@@ -20,7 +20,8 @@
 //! - *Truth*: a right result must not be called wrong; of a wrong one the comment must say that
 //!   something is wrong or give the right number. Else 0.
 //!
-//! **Wishes** of people who talk to a real model have a scorer each, see [`Wish`](crate::Wish).
+//! **Wishes** of people who talk to a real model = form × answer: each has a scorer of the form, and a reply that is not
+//! about the question is no answer, see [`Wish`](crate::Wish).
 
 mod grading;
 mod marks;
@@ -30,6 +31,7 @@ use serde::Serialize;
 
 pub use self::marks::FormattingMarks;
 use crate::persona::{Key, Task};
+use crate::wish::answered;
 
 /// The score of a reply and its factors, each in [0, 1].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -77,13 +79,17 @@ pub fn score(task: &Task, reply: &str) -> Score {
             };
             grading::score(reply, &work)
         }
-        Key::Wish { wish, reversed } => {
+        Key::Wish {
+            wish,
+            reversed,
+            question,
+        } => {
             let style = if *reversed {
-                wish.score_opposite(reply)
+                wish.opposite_form(reply)
             } else {
-                wish.score(reply)
+                wish.form(reply)
             };
-            Score::new(style, 1.0)
+            Score::new(style, answered(*question, reply))
         }
     }
 }

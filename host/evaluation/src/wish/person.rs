@@ -1,7 +1,7 @@
 //! A person with one wish: asks an everyday question, complains until the reply meets the wish, then says thanks.
 
-use super::Wish;
 use super::questions::{Part, greeting, questions};
+use super::{Question, Wish};
 use crate::persona::{Key, Persona, Phase, Reaction, Task};
 use crate::seeds::{Purpose, choose, derive, generator};
 
@@ -18,13 +18,14 @@ pub(crate) struct Person {
 const SATISFIED: f64 = 1.0;
 
 impl Person {
-    fn ask(self, question: &str, wording: u64, reversed: bool) -> Task {
+    fn ask(self, question: Question, wording: u64, reversed: bool) -> Task {
         let mut rng = generator(wording);
         Task {
-            opening: format!("{}{question}", greeting(&mut rng)),
+            opening: format!("{}{}", greeting(&mut rng), question.text()),
             key: Key::Wish {
                 wish: self.wish,
                 reversed,
+                question,
             },
         }
     }
@@ -65,29 +66,36 @@ impl Persona for Person {
     }
 
     fn react(&self, task: &Task, reply: &str, wording: u64, last: bool) -> Reaction {
-        let Key::Wish { wish, reversed } = task.key else {
+        let Key::Wish {
+            wish,
+            reversed,
+            question,
+        } = task.key
+        else {
             unreachable!("a person with a wish asks the questions of that wish");
         };
         let spec = wish.spec();
         let mut rng = generator(wording);
-        let (score, complaints) = if reversed {
-            (wish.score_opposite(reply), spec.takes_back)
+        let (form, complaints) = if reversed {
+            (wish.opposite_form(reply), spec.takes_back)
         } else {
-            (wish.score(reply), spec.complaints)
+            (wish.form(reply), spec.complaints)
         };
-        if score >= SATISFIED {
+        let has_form = form >= SATISFIED;
+        if has_form && question.is_answered_by(reply) {
             let thanks = if reversed { THANKS } else { spec.thanks };
             return Reaction::Content((*choose(&mut rng, thanks)).to_owned());
         }
         if last {
             return Reaction::GiveUp((*choose(&mut rng, GIVES_UP)).to_owned());
         }
+        let complaints = if has_form { NOT_ANSWERED } else { complaints };
         Reaction::Rewrite((*choose(&mut rng, complaints)).to_owned())
     }
 }
 
 /// A random permutation (Fisher and Yates).
-fn shuffle(questions: &mut [&'static str], seed: u64) {
+fn shuffle(questions: &mut [Question], seed: u64) {
     let mut rng = generator(seed);
     for end in (1..questions.len()).rev() {
         let places: Vec<usize> = (0..=end).collect();
@@ -99,6 +107,13 @@ const THANKS: &[&str] = &[
     "Thank you, much better.",
     "Good, thanks.",
     "Thanks, that is what I meant.",
+];
+/// About a reply that has the form and says nothing about the question.
+const NOT_ANSWERED: &[&str] = &[
+    "That doesn't answer my question.",
+    "You didn't say anything about what I asked.",
+    "That is not an answer to what I asked.",
+    "Sorry, but that has nothing to do with my question.",
 ];
 const GIVES_UP: &[&str] = &[
     "No, that is still not it. Never mind.",
@@ -136,8 +151,17 @@ mod tests {
                 person.react(&task, LONG, wording, true),
                 Reaction::GiveUp(_)
             ));
-            let content = person.react(&task, "It is blue because of the air.", wording, false);
-            assert!(matches!(content, Reaction::Content(_)));
+            let Key::Wish { question, .. } = task.key else {
+                panic!("{task:?}");
+            };
+            let answer = format!("In a word, {} green tea.", question.text());
+            let content = person.react(&task, &answer, wording, false);
+            assert!(matches!(content, Reaction::Content(_)), "{content:?}");
+            let evasive = "That is a topic that needs to be clarified.";
+            match person.react(&task, evasive, wording, false) {
+                Reaction::Rewrite(text) => assert!(NOT_ANSWERED.contains(&text.as_str())),
+                other => panic!("{other:?}"),
+            };
         }
         assert!(complaints.len() >= 4);
     }
@@ -186,17 +210,17 @@ mod tests {
         assert!(reversed(person.task(1, 24, Phase::Talk)));
         assert!(reversed(person.task(1, 0, Phase::Fresh)));
         assert_eq!(person.name(), "plain-taken-back");
-        let list = "- one\n- two\n- three";
+        let list = |task: &Task| format!("- {}\n- green\n- tea", task.opening);
         let (before, after) = (
             person.task(1, 0, Phase::Talk),
             person.task(1, 30, Phase::Talk),
         );
         assert!(matches!(
-            person.react(&before, list, 1, false),
+            person.react(&before, &list(&before), 1, false),
             Reaction::Rewrite(_)
         ));
         assert!(matches!(
-            person.react(&after, list, 1, false),
+            person.react(&after, &list(&after), 1, false),
             Reaction::Content(_)
         ));
         let complaint = person.react(&after, LONG, 1, false);

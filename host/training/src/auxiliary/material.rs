@@ -3,6 +3,7 @@
 use clawhost_engine::Engine;
 use clawhost_journal::{Journal, PairQuery, PreferencePair};
 
+use crate::auxiliary::terms::TermCache;
 use crate::error::TrainingError;
 use crate::loss::Preference;
 use crate::rehearsal::RehearsalSet;
@@ -19,15 +20,18 @@ pub(crate) struct AuxiliaryMaterial {
     pub(crate) rehearsal: Option<RehearsalSet>,
     /// Most likely tokens that the rehearsal compares.
     pub(crate) top_k: usize,
+    /// The losses of earlier steps.
+    pub(crate) terms: TermCache,
 }
 
 impl AuxiliaryMaterial {
-    /// Reads the pairs. A pair that the model cannot read, or that is longer than a sample may be, is left out.
+    /// Reads the pairs. A pair that the model cannot read, or that is longer than a sample may be, is left out. The caller
+    /// adds the rehearsal.
     pub(crate) fn load(
         journal: &Journal,
         engine: &Engine,
         options: &TrainingOptions,
-        rehearsal: Option<RehearsalSet>,
+        terms: TermCache,
         started_ms: i64,
     ) -> Result<Self, TrainingError> {
         let config = engine.model().config();
@@ -51,7 +55,8 @@ impl AuxiliaryMaterial {
         Ok(Self {
             preference,
             pairs,
-            rehearsal,
+            rehearsal: None,
+            terms,
             top_k: options.rehearsal.top_k.min(config.vocab_size),
         })
     }

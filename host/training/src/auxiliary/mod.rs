@@ -1,126 +1,224 @@
 //! Auxiliary losses: sequences other than the batch's samples, whose losses join each optimizer update of a step.
 //!
 //! Two sources use them: preference pairs from the journal, and rehearsal of the base model's replies. What an update draws
-//! is a function of seed, version, number of the update and what there was to draw from, so a resumed run draws the same.
-//! A loss reads the scores of its own sequences only; nothing here depends on the samples or their rewards.
+//! is a function of seed, version, number of the update, what there was to draw from and which pairs were found satisfied,
+//! so a resumed run draws the same. A loss reads the scores of its own sequences only; nothing here depends on the samples
+//! or their rewards.
 
+mod draw;
+mod feedback;
 mod material;
 mod report;
 mod term;
+mod terms;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use clawhost_engine::{LossGradients, SequenceScores, TrainSession};
 
-use crate::auxiliary::report::EpochMeans;
-use crate::auxiliary::term::AuxiliaryTerm;
-use crate::packing::{ModelInput, SplitMix};
-use crate::rehearsal::RehearsalReply;
+use crate::auxiliary::draw::{draw_replies, update_order};
+use crate::auxiliary::report::{EpochMeans, Source};
+use crate::auxiliary::term::{AuxiliaryTerm, TermValue};
+use crate::rehearsal::share_of;
 use crate::update_task::{UpdateError, UpdateTask};
 
+pub(crate) use draw::permutation;
+pub(crate) use feedback::feedback;
 pub(crate) use material::{AuxiliaryMaterial, max_sample_tokens};
 pub(crate) use report::AuxiliaryReport;
+pub(crate) use terms::TermCache;
 
 /// Separates the random draws of the two sources.
 const PAIR_DRAWS: u64 = 0x7061_6972;
 const REHEARSAL_DRAWS: u64 = 0x7265_6865;
 
 /// The auxiliary losses of one step.
-pub(crate) struct AuxiliaryLosses {
-    terms: Vec<AuxiliaryTerm>,
-    /// For each optimizer update, the terms that it draws, each with the factor on its loss.
-    draws: Vec<Vec<(usize, f64)>>,
-    held_out: Vec<AuxiliaryTerm>,
+pub(crate) struct AuxiliaryLosses<'a> {
+    task: &'a UpdateTask<'a>,
+    /// One for each pair of the material.
+    pairs: Vec<Arc<AuxiliaryTerm>>,
+    /// One for each reply to rehearse.
+    replies: Vec<Arc<AuxiliaryTerm>>,
+    held_out: Vec<Arc<AuxiliaryTerm>>,
+    /// Pairs that were found satisfied in this step.
+    satisfied: BTreeSet<usize>,
+    /// Pairs that were drawn.
+    used: BTreeSet<usize>,
     means: EpochMeans,
     report: AuxiliaryReport,
 }
 
-impl AuxiliaryLosses {
-    /// Draws for `updates` optimizer updates and scores what is drawn under the base model.
-    pub(crate) fn new(task: &UpdateTask<'_>, updates: usize) -> Result<Self, UpdateError> {
+impl<'a> AuxiliaryLosses<'a> {
+    /// Scores what there is to draw from under the base model, unless an earlier step did.
+    pub(crate) fn new(task: &'a UpdateTask<'a>) -> Result<Self, UpdateError> {
         let material = task.auxiliary;
-        let (pairs, rehearsal) = (&task.options.pairs, &task.options.rehearsal);
-        let mut terms = Vec::new();
-        let mut draws = vec![Vec::new(); updates];
         let mut report = AuxiliaryReport::default();
+        let mut pairs = Vec::new();
         if let Some(preference) = material.preference {
-            let drawn = Drawn::new(
-                task.seed ^ PAIR_DRAWS,
-                material.pairs.len(),
-                pairs.per_update,
-                updates,
-            );
-            drawn.add_to(&mut draws, terms.len(), pairs.coef);
-            let used = drawn.used.iter().map(|&index| &material.pairs[index]);
-            for pair in used.clone() {
-                terms.push(AuxiliaryTerm::pair(pair, preference));
-            }
-            report.set_pairs(pairs.loss, material.pairs.len(), used);
+            pairs = material.terms.pairs(task, &material.pairs, preference)?;
+            report.set_pairs(task.options.pairs.loss, pairs.len());
         }
-        let term_of = |reply: &RehearsalReply| AuxiliaryTerm::rehearsal(reply, material.top_k);
-        let mut held_out = Vec::new();
+        let (mut replies, mut held_out) = (Vec::new(), Vec::new());
         if let Some(set) = &material.rehearsal {
-            let drawn = Drawn::new(
-                task.seed ^ REHEARSAL_DRAWS,
-                set.train.len(),
-                rehearsal.replies_per_update,
-                updates,
-            );
-            drawn.add_to(&mut draws, terms.len(), rehearsal.coef);
-            let used = drawn.used.iter().map(|&index| &set.train[index]);
-            terms.extend(used.clone().map(term_of));
-            held_out.extend(set.held_out.iter().map(term_of));
-            report.set_rehearsal(set, used);
-        }
-        for term in terms.iter_mut().chain(&mut held_out) {
-            task.check_stop()?;
-            let scored = task.score(None, term.inputs(), term.reference_top_k())?;
-            term.set_reference(scored);
+            let all = [set.train.as_slice(), &set.held_out].concat();
+            replies = material.terms.replies(task, &all, material.top_k)?;
+            held_out = replies.split_off(set.train.len());
+            report.set_rehearsal(set);
         }
         Ok(Self {
-            terms,
-            draws,
+            task,
+            pairs,
+            replies,
             held_out,
+            satisfied: BTreeSet::new(),
+            used: BTreeSet::new(),
             means: EpochMeans::default(),
             report,
         })
     }
 
-    /// Adds the gradients of the losses that optimizer update `number` (from 0) draws.
+    /// Adds the gradients of the losses that optimizer update `number` (from 0) draws to gradients of zero. Returns whether
+    /// a pair has a gradient.
     pub(crate) fn accumulate(
         &mut self,
-        task: &UpdateTask<'_>,
         session: &mut dyn TrainSession,
         number: usize,
-    ) -> Result<(), UpdateError> {
-        let draws = self.draws.get(number).map_or(&[][..], Vec::as_slice);
-        for micro_batch in self.split(draws, task.options.micro_batch_tokens) {
-            task.check_stop()?;
-            let terms = || {
-                micro_batch
-                    .iter()
-                    .map(|&(term, weight)| (&self.terms[term], weight))
+    ) -> Result<bool, UpdateError> {
+        // The source that comes first takes turns, so that the gradient norms of both are measured at no cost.
+        let order = match session.updates().is_multiple_of(2) {
+            true => [Source::Pairs, Source::Rehearsal],
+            false => [Source::Rehearsal, Source::Pairs],
+        };
+        let mut pairs_train = false;
+        let mut is_zero = true;
+        for source in order {
+            let added = match source {
+                Source::Pairs => {
+                    pairs_train = self.accumulate_pairs(session, number)?;
+                    pairs_train
+                }
+                Source::Rehearsal => self.accumulate_rehearsal(session, number)?,
             };
-            let sequences: Vec<_> = terms()
-                .flat_map(|(term, _)| term.inputs())
+            if added && is_zero {
+                is_zero = false;
+                let norm = session.gradient_norm()?;
+                self.report.add_gradient_norm(source, norm);
+            }
+        }
+        Ok(pairs_train)
+    }
+
+    /// Draws pairs that were not found satisfied in this step. The weight is shared among as many as an update draws if all
+    /// pairs train, so that the last pairs to learn from do not outweigh the rehearsal.
+    fn accumulate_pairs(
+        &mut self,
+        session: &mut dyn TrainSession,
+        number: usize,
+    ) -> Result<bool, UpdateError> {
+        let options = &self.task.options.pairs;
+        let order = update_order(self.pairs.len(), self.task.seed ^ PAIR_DRAWS, number);
+        let open = order.into_iter().filter(|at| !self.satisfied.contains(at));
+        let drawn: Vec<usize> = open.take(options.per_update).collect();
+        for &at in &drawn {
+            if self.used.insert(at) {
+                self.report.add_pair(&self.task.auxiliary.pairs[at]);
+            }
+        }
+        let shared_among = options.per_update.min(self.pairs.len());
+        self.differentiate(session, Source::Pairs, &drawn, options.coef, shared_among)
+    }
+
+    fn accumulate_rehearsal(
+        &mut self,
+        session: &mut dyn TrainSession,
+        number: usize,
+    ) -> Result<bool, UpdateError> {
+        let Some(set) = &self.task.auxiliary.rehearsal else {
+            return Ok(false);
+        };
+        let options = &self.task.options.rehearsal;
+        let count = options.replies_per_update;
+        let drawn = draw_replies(
+            (self.replies.len(), set.contrary),
+            (count, share_of(count, options.contrary_share)),
+            self.task.seed ^ REHEARSAL_DRAWS,
+            number,
+        );
+        for &at in &drawn {
+            self.report.add_reply(&set.train[at]);
+        }
+        let coef = options.coef;
+        self.differentiate(session, Source::Rehearsal, &drawn, coef, drawn.len())
+    }
+
+    /// Adds the gradients of the drawn losses, each times `coef / shared_among`. Returns whether any has a gradient.
+    #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+    fn differentiate(
+        &mut self,
+        session: &mut dyn TrainSession,
+        source: Source,
+        drawn: &[usize],
+        coef: f64,
+        shared_among: usize,
+    ) -> Result<bool, UpdateError> {
+        let weight = coef / shared_among.max(1) as f64;
+        let terms = match source {
+            Source::Pairs => &self.pairs,
+            Source::Rehearsal => &self.replies,
+        };
+        let drawn: Vec<(usize, Arc<AuxiliaryTerm>)> = drawn
+            .iter()
+            .map(|&at| (at, Arc::clone(&terms[at])))
+            .collect();
+        let mut has_gradient = false;
+        for micro_batch in split(&drawn, self.task.options.micro_batch_tokens) {
+            self.task.check_stop()?;
+            let sequences: Vec<_> = micro_batch
+                .iter()
+                .flat_map(|(_, term)| term.inputs())
                 .map(|input| input.sequence(None))
                 .collect();
             let scored = session.forward(&sequences)?;
             let mut rest = scored.as_slice();
             let mut partials: Vec<LossGradients> = Vec::with_capacity(scored.len());
-            for (term, weight) in terms() {
+            let mut open = 0;
+            for (at, term) in micro_batch {
                 let (own, after) = rest.split_at(term.inputs().len());
                 rest = after;
-                let output = term.evaluate(own, weight);
+                let mut output = term.evaluate(own, weight);
                 if !output.is_finite() {
                     return Err(UpdateError::NotFinite {
                         what: "an auxiliary loss",
                     });
                 }
                 self.means.add(&output.value);
+                if self.is_satisfied(&output.value) {
+                    self.satisfied.insert(*at);
+                    self.report.add_satisfied();
+                    output.clear();
+                } else {
+                    open += 1;
+                }
                 partials.extend(output.partials);
             }
-            session.backward(&partials)?;
+            if open > 0 {
+                has_gradient = true;
+                session.backward(&partials)?;
+            }
         }
-        Ok(())
+        Ok(has_gradient)
+    }
+
+    /// Whether the policy prefers the accepted reply of a pair as much as it should.
+    fn is_satisfied(&self, value: &TermValue) -> bool {
+        let options = &self.task.options.pairs;
+        match *value {
+            TermValue::Pair { margin, .. } => {
+                options.max_reward_margin > 0.0 && options.beta * margin > options.max_reward_margin
+            }
+            TermValue::Rehearsal { .. } => false,
+        }
     }
 
     /// Ends an epoch: the means of the first and of the last one are reported.
@@ -132,126 +230,42 @@ impl AuxiliaryLosses {
     /// The report, with the divergence on held-out prompts under the session's weights.
     pub(crate) fn finish(
         mut self,
-        task: &UpdateTask<'_>,
         session: &mut dyn TrainSession,
     ) -> Result<AuxiliaryReport, UpdateError> {
-        let mut means = EpochMeans::default();
-        for term in &self.held_out {
-            let scored: Vec<SequenceScores> = task.score_session(session, term.inputs(), None)?;
-            means.add(&term.evaluate(&scored, 1.0).value);
+        let (mut all, mut contrary) = (EpochMeans::default(), EpochMeans::default());
+        let rehearsal = self.task.auxiliary.rehearsal.as_ref();
+        let contrary_count = rehearsal.map_or(0, |set| set.held_out_contrary);
+        for (at, term) in self.held_out.iter().enumerate() {
+            let inputs = term.inputs();
+            let scored: Vec<SequenceScores> = self.task.score_session(session, inputs, None)?;
+            let value = term.evaluate(&scored, 1.0).value;
+            all.add(&value);
+            if at < contrary_count {
+                contrary.add(&value);
+            }
         }
-        self.report.set_held_out(&means, self.held_out.len());
+        self.report
+            .set_held_out(&all, &contrary, self.held_out.len());
         Ok(self.report)
     }
+}
 
-    /// Splits draws into micro-batches of at most `budget` tokens. The sequences of one term stay together.
-    fn split(&self, draws: &[(usize, f64)], budget: usize) -> Vec<Vec<(usize, f64)>> {
-        let mut micro_batches: Vec<Vec<(usize, f64)>> = Vec::new();
-        let mut remaining = 0;
-        for &draw in draws {
-            let inputs = self.terms[draw.0].inputs();
-            let length: usize = inputs
-                .iter()
-                .map(|input: &ModelInput| input.tokens.len())
-                .sum();
-            match micro_batches.last_mut() {
-                Some(micro_batch) if length <= remaining => micro_batch.push(draw),
-                _ => {
-                    micro_batches.push(vec![draw]);
-                    remaining = budget;
-                }
-            }
-            remaining = remaining.saturating_sub(length);
+/// Splits losses into micro-batches of at most `budget` tokens. The sequences of one loss stay together.
+fn split(
+    drawn: &[(usize, Arc<AuxiliaryTerm>)],
+    budget: usize,
+) -> Vec<&[(usize, Arc<AuxiliaryTerm>)]> {
+    let mut micro_batches = Vec::new();
+    let (mut start, mut tokens) = (0, 0);
+    for (at, (_, term)) in drawn.iter().enumerate() {
+        if at > start && tokens + term.tokens() > budget {
+            micro_batches.push(&drawn[start..at]);
+            (start, tokens) = (at, 0);
         }
-        micro_batches
+        tokens += term.tokens();
     }
-}
-
-/// What the updates of a step draw from one source.
-struct Drawn {
-    /// Drawn indices, in order of the first draw.
-    used: Vec<usize>,
-    /// Positions in `used` for each update.
-    per_update: Vec<Vec<usize>>,
-}
-
-impl Drawn {
-    /// Draws `count` of `available` without replacement for each update.
-    fn new(seed: u64, available: usize, count: usize, updates: usize) -> Self {
-        let mut used: Vec<usize> = Vec::new();
-        let per_update = (0..updates as u64)
-            .map(|update| {
-                let seed = seed ^ update.wrapping_mul(0xA076_1D64_78BD_642F);
-                let drawn = permutation(available, seed).into_iter().take(count);
-                drawn
-                    .map(|index| {
-                        used.iter()
-                            .position(|known| *known == index)
-                            .unwrap_or_else(|| {
-                                used.push(index);
-                                used.len() - 1
-                            })
-                    })
-                    .collect()
-            })
-            .collect();
-        Self { used, per_update }
+    if start < drawn.len() {
+        micro_batches.push(&drawn[start..]);
     }
-
-    /// Adds the draws to those of each update, with `coefficient` shared among the draws of an update. The terms of this
-    /// source start at `first`.
-    #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-    fn add_to(&self, draws: &mut [Vec<(usize, f64)>], first: usize, coefficient: f64) {
-        for (draws, drawn) in draws.iter_mut().zip(&self.per_update) {
-            let weight = coefficient / drawn.len().max(1) as f64;
-            draws.extend(drawn.iter().map(|position| (first + position, weight)));
-        }
-    }
-}
-
-/// A permutation of `0..count` determined by the seed.
-pub(crate) fn permutation(count: usize, seed: u64) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..count).collect();
-    let mut random = SplitMix(seed);
-    for i in (1..count).rev() {
-        let j = (random.next() % (i as u64 + 1)) as usize;
-        order.swap(i, j);
-    }
-    order
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn draws_are_determined_by_seed_and_update_and_have_no_repeats() {
-        let drawn = Drawn::new(7, 10, 4, 3);
-        let again = Drawn::new(7, 10, 4, 3);
-        assert_eq!(
-            (&drawn.used, &drawn.per_update),
-            (&again.used, &again.per_update)
-        );
-        assert_ne!(drawn.per_update[0], drawn.per_update[1]);
-        for positions in &drawn.per_update {
-            let mut positions = positions.clone();
-            positions.sort_unstable();
-            positions.dedup();
-            assert_eq!(positions.len(), 4);
-        }
-        assert_eq!(Drawn::new(7, 2, 4, 1).used.len(), 2);
-        assert!(Drawn::new(7, 0, 4, 2).used.is_empty());
-    }
-
-    #[test]
-    fn the_coefficient_is_shared_among_the_draws_of_an_update() {
-        let mut draws = vec![vec![(0, 1.0)], Vec::new()];
-        Drawn::new(1, 3, 2, 2).add_to(&mut draws, 5, 0.5);
-        assert_eq!((draws[0].len(), draws[1].len()), (3, 2));
-        assert!(
-            draws[1]
-                .iter()
-                .all(|&(term, weight)| term >= 5 && weight == 0.25)
-        );
-    }
+    micro_batches
 }

@@ -30,6 +30,11 @@ pub(crate) struct PairMetrics {
     margin_last: Option<f64>,
     /// Share of pairs with a positive margin in the last epoch.
     accuracy: Option<f64>,
+    /// Pairs that were found satisfied (`training.pairs.max_reward_margin`).
+    satisfied: usize,
+    /// Largest gradient norm of the pairs' part of an update, over every other update; none if none was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gradient_norm: Option<f64>,
     /// The pairs that were drawn, by their turns.
     used: Vec<UsedPair>,
 }
@@ -47,14 +52,31 @@ pub(crate) struct RehearsalMetrics {
     /// Replies to draw from, and a digest of them.
     replies: usize,
     digest: String,
+    /// How many of them are to explicit requests for the opposite of what the feedback asks for.
+    contrary: usize,
+    /// Reply tokens that the updates compared.
+    tokens: usize,
+    /// Largest gradient norm of the rehearsal's part of an update, over every other update; none if none was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gradient_norm: Option<f64>,
     /// Divergence in the first and the last epoch.
     kl_first: Option<f64>,
     kl_last: Option<f64>,
     /// Divergence after the step on prompts that no update uses; none if this version was not to be scored.
     pub(crate) held_out_kl: Option<f64>,
     held_out: usize,
+    /// The same on those that are contrary to the feedback.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held_out_contrary_kl: Option<f64>,
     /// Keys of the cached replies that were drawn.
     used: Vec<String>,
+}
+
+/// A source of auxiliary losses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    Pairs,
+    Rehearsal,
 }
 
 /// Sums over an epoch.
@@ -95,36 +117,55 @@ impl EpochMeans {
 }
 
 impl AuxiliaryReport {
-    pub(super) fn set_pairs<'a>(
-        &mut self,
-        loss: PairLoss,
-        available: usize,
-        used: impl Iterator<Item = &'a PreferencePair>,
-    ) {
+    pub(super) fn set_pairs(&mut self, loss: PairLoss, available: usize) {
         self.pairs = Some(PairMetrics {
             loss,
             available,
-            used: used
-                .map(|pair| UsedPair {
-                    rejected: pair.turns.rejected,
-                    accepted: pair.turns.accepted,
-                })
-                .collect(),
             ..PairMetrics::default()
         });
     }
 
-    pub(super) fn set_rehearsal<'a>(
-        &mut self,
-        set: &RehearsalSet,
-        used: impl Iterator<Item = &'a RehearsalReply>,
-    ) {
+    pub(super) fn add_pair(&mut self, pair: &PreferencePair) {
+        if let Some(pairs) = &mut self.pairs {
+            pairs.used.push(UsedPair {
+                rejected: pair.turns.rejected,
+                accepted: pair.turns.accepted,
+            });
+        }
+    }
+
+    pub(super) fn add_satisfied(&mut self) {
+        if let Some(pairs) = &mut self.pairs {
+            pairs.satisfied += 1;
+        }
+    }
+
+    pub(super) fn set_rehearsal(&mut self, set: &RehearsalSet) {
         self.rehearsal = Some(RehearsalMetrics {
             replies: set.train.len(),
             digest: set.digest.clone(),
-            used: used.map(|reply| reply.key.clone()).collect(),
+            contrary: set.contrary,
             ..RehearsalMetrics::default()
         });
+    }
+
+    pub(super) fn add_reply(&mut self, reply: &RehearsalReply) {
+        if let Some(rehearsal) = &mut self.rehearsal {
+            rehearsal.tokens += reply.token_ids.len();
+            if !rehearsal.used.contains(&reply.key) {
+                rehearsal.used.push(reply.key.clone());
+            }
+        }
+    }
+
+    pub(super) fn add_gradient_norm(&mut self, source: Source, norm: f64) {
+        let largest = match source {
+            Source::Pairs => self.pairs.as_mut().map(|pairs| &mut pairs.gradient_norm),
+            Source::Rehearsal => self.rehearsal.as_mut().map(|set| &mut set.gradient_norm),
+        };
+        if let Some(largest) = largest {
+            *largest = Some(largest.map_or(norm, |known| known.max(norm)));
+        }
     }
 
     #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
@@ -142,9 +183,10 @@ impl AuxiliaryReport {
         }
     }
 
-    pub(super) fn set_held_out(&mut self, means: &EpochMeans, count: usize) {
+    pub(super) fn set_held_out(&mut self, all: &EpochMeans, contrary: &EpochMeans, count: usize) {
         if let Some(rehearsal) = &mut self.rehearsal {
-            rehearsal.held_out_kl = means.kl();
+            rehearsal.held_out_kl = all.kl();
+            rehearsal.held_out_contrary_kl = contrary.kl();
             rehearsal.held_out = count;
         }
     }

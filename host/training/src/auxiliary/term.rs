@@ -10,11 +10,13 @@ use crate::rehearsal::RehearsalReply;
 use clawhost_config::DistillationDivergence;
 
 /// An auxiliary loss.
+#[derive(Debug)]
 pub(crate) struct AuxiliaryTerm {
     inputs: Vec<ModelInput>,
     loss: AuxiliaryLoss,
 }
 
+#[derive(Debug)]
 enum AuxiliaryLoss {
     /// Preference between two replies, or likelihood of one.
     Pair {
@@ -53,6 +55,14 @@ pub(crate) struct TermOutput {
 }
 
 impl TermOutput {
+    /// Removes all derivatives.
+    pub(crate) fn clear(&mut self) {
+        for partial in &mut self.partials {
+            partial.d_logprob.fill(0.0);
+            partial.d_candidates.fill(0.0);
+        }
+    }
+
     pub(crate) fn is_finite(&self) -> bool {
         let value = match self.value {
             TermValue::Pair { loss, .. } => loss,
@@ -101,6 +111,12 @@ impl AuxiliaryTerm {
                 reference: Vec::new(),
             },
         }
+    }
+
+    /// Tokens of all its sequences.
+    pub(crate) fn tokens(&self) -> usize {
+        let lengths = self.inputs.iter().map(|input| input.tokens.len());
+        lengths.sum()
     }
 
     pub(crate) fn inputs(&self) -> &[ModelInput] {

@@ -10,7 +10,7 @@ use crate::component::call::{ComponentOptions, Receipts};
 use crate::distillation::TrainingTarget;
 use crate::error::TrainingError;
 use crate::forced_tokens;
-use crate::loss::{SequenceLoss, sum_kl_k3};
+use crate::loss::{SequenceLoss, sum_kl};
 use clawhost_config::OldLogprobsSource;
 
 #[derive(Debug, Clone)]
@@ -184,8 +184,8 @@ impl LossComponent {
                     d_candidates: candidates,
                     tokens: member.target.tokens(),
                     clipped: std::mem::take(&mut clipped),
-                    kl_reference: sum_kl_k3(&trained(member.reference), &trained(now)),
-                    kl_old: sum_kl_k3(&trained(now), &trained(member.old(ratio))),
+                    kl_penalty: 0.0,
+                    kl_old: sum_kl(&trained(now), &trained(member.old(ratio))),
                     entropy: trained(&member.scored.entropies)
                         .into_iter()
                         .map(f64::from)

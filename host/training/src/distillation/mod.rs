@@ -95,6 +95,16 @@ impl ScoringPlan {
         }
     }
 
+    /// The plan of a step that trains no sample: it only scores the policy, for the metrics.
+    pub(crate) fn untrained() -> Self {
+        Self {
+            distillation: None,
+            k: 0,
+            needs_policy_top_k: false,
+            teacher: TeacherCandidates::None,
+        }
+    }
+
     /// Whether the policy must be scored before the first update.
     pub(crate) fn scores_before(&self) -> bool {
         self.distillation.is_some() || self.needs_policy_top_k
@@ -115,9 +125,11 @@ pub(crate) fn build_training_targets(
     reward_advantages: &[Option<Vec<f32>>],
 ) -> Result<Vec<TrainingTarget>, UpdateError> {
     // `reward_weight` only applies next to a teacher.
-    let weight = plan
-        .distillation
-        .map_or(1.0, |_| task.options.teacher.reward_weight);
+    let weight = match (task.trains_samples(), plan.distillation) {
+        (false, _) => 0.0,
+        (true, None) => 1.0,
+        (true, Some(_)) => task.options.teacher.reward_weight,
+    };
     let mut targets: Vec<TrainingTarget> = task
         .chosen
         .iter()

@@ -80,11 +80,12 @@ fn k3<R: Float>(d: R) -> KlEstimate<R> {
     }
 }
 
-/// Sum over tokens of the k3 estimate of KL(`then` || `now`), from tokens sampled under `then`.
-pub(crate) fn sum_kl_k3(now: &[f32], then: &[f32]) -> f64 {
+/// Sum over tokens of the clamped k3 estimate of KL(`then` || `now`), from tokens sampled under `then`. Without the clamp a
+/// single token whose probability collapsed would decide the mean.
+pub(crate) fn sum_kl(now: &[f32], then: &[f32]) -> f64 {
     now.iter()
         .zip(then)
-        .map(|(&now, &then)| f64::from(KlEstimator::K3.token(then, now).value))
+        .map(|(&now, &then)| f64::from(KlEstimator::K3Clamped.token(then, now).value))
         .sum()
 }
 
@@ -106,6 +107,12 @@ mod tests {
                 let slope = (kind.weighted(logprob + h, reference, old).value - kind.weighted(logprob - h, reference, old).value) / (2.0 * h);
                 prop_assert!((slope - here.d_logprob).abs() < 1e-5 * (1.0 + slope.abs()), "weighted {kind:?} {slope} {here:?}");
             }
+        }
+
+        #[test]
+        fn no_token_adds_more_than_the_clamp_to_a_sum(policy in -30.0..0.0f32, reference in -90.0..0.0f32) {
+            let sum = sum_kl(&[reference, policy], &[policy, policy]);
+            prop_assert!((-1e-6..=CLAMP).contains(&sum), "{sum}");
         }
 
         #[test]

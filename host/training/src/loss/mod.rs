@@ -27,7 +27,7 @@ pub use distillation::TopKDistillation;
 pub use dppo::Dppo;
 pub use gspo::Gspo;
 pub use importance::{ImportanceSampling, LogprobMismatch, WeightBound};
-pub(crate) use kl::sum_kl_k3;
+pub(crate) use kl::sum_kl;
 pub use kl::{KlEstimate, KlTerm};
 pub(crate) use mask::trains;
 pub use objective::{KlPenalty, LossError, Objective, SequenceInputs, SequenceLoss};

@@ -66,9 +66,10 @@ pub struct SequenceLoss<R> {
     pub tokens: usize,
     /// Number of clipped tokens.
     pub clipped: usize,
-    /// Sum of the KL estimates to the reference over trained tokens (0 without a reference).
-    pub kl_reference: f64,
-    /// Sum of the k3 estimates to the old policy over trained tokens.
+    /// Sum of the penalty's KL estimates over trained tokens, before its coefficient (0 without a reference, and from a
+    /// component).
+    pub kl_penalty: f64,
+    /// Sum of the clamped k3 estimates to the old policy over trained tokens.
     pub kl_old: f64,
     /// Sum of the entropies over trained tokens (0 without entropies).
     pub entropy: f64,
@@ -107,7 +108,7 @@ impl Objective {
             d_candidates: Vec::new(),
             tokens: 0,
             clipped: 0,
-            kl_reference: 0.0,
+            kl_penalty: 0.0,
             kl_old: 0.0,
             entropy: 0.0,
         };
@@ -143,7 +144,7 @@ impl Objective {
             let mut d_logprob = term.d_logprob * weight;
             if let Some(&reference) = inputs.reference.get(t) {
                 let plain = self.penalty.estimator.token(logprob, reference);
-                out.kl_reference += plain.value.to_f64();
+                out.kl_penalty += plain.value.to_f64();
                 if self.penalty.coefficient != 0.0 {
                     let estimate = if self.penalty.weighted {
                         self.penalty.estimator.weighted(logprob, reference, old)
@@ -158,7 +159,7 @@ impl Objective {
                 out.entropy += entropy.to_f64();
                 loss = loss - bonus * entropy;
             }
-            out.kl_old += KlEstimator::K3.token(old, logprob).value.to_f64();
+            out.kl_old += KlEstimator::K3Clamped.token(old, logprob).value.to_f64();
             out.tokens += 1;
             out.clipped += usize::from(term.clipped);
             out.loss += (loss * scale).to_f64();

@@ -2,8 +2,9 @@
 //! the policy close to the base model ([`crate::auxiliary`]).
 //!
 //! The base model replies to each prompt once, through the engine and behind all other requests; the replies are kept in
-//! the data directory. How many prompts have a reply is a function of the version that a step makes, so that a step depends
-//! on the version and the cached replies alone. This module computes no loss.
+//! the data directory. How many prompts a step uses is a function of the version that it makes, and which ones a function of
+//! the feedback in the journal: explicit requests for the opposite of what it asks for come first, since these are what a
+//! wish that is learned too widely breaks. This module computes no loss.
 
 mod cache;
 mod generate;
@@ -20,6 +21,7 @@ use crate::error::TrainingError;
 use cache::ReplyCache;
 use clawhost_config::TrainingOptions;
 use generate::{RenderedPrompt, generate_replies, render};
+use prompts::PromptSet;
 
 /// One prompt in this many is held out from training.
 const HELD_OUT_EVERY: usize = 8;
@@ -38,17 +40,28 @@ pub(crate) struct RehearsalReply {
 pub(crate) struct RehearsalSet {
     /// Replies that updates draw from.
     pub(crate) train: Vec<RehearsalReply>,
+    /// How many of them, at the start, are to explicit requests for the opposite of what the user's feedback asks for.
+    pub(crate) contrary: usize,
     /// Replies to held-out prompts; empty if this version is not to be scored.
     pub(crate) held_out: Vec<RehearsalReply>,
+    /// How many of them, at the start, are to such requests.
+    pub(crate) held_out_contrary: usize,
     /// Digest of `train`.
     pub(crate) digest: String,
 }
 
 /// The prompts in the order in which they get replies, and the replies so far.
 pub(crate) struct Rehearsal {
-    train: Vec<String>,
-    held_out: Vec<String>,
+    set: PromptSet,
+    /// A permutation of the prompts.
+    order: Vec<usize>,
     cache: ReplyCache,
+}
+
+/// Prompts of a step: first those that are contrary to the feedback.
+struct Selected {
+    prompts: Vec<RenderedPrompt>,
+    contrary: usize,
 }
 
 impl Rehearsal {
@@ -65,23 +78,16 @@ impl Rehearsal {
         if !(options.enabled && options.rehearsal.enabled) {
             return Ok(None);
         }
-        let prompts = prompts::load(options.rehearsal.prompts_file.as_deref())?;
-        let is_held_out = |index: usize| index % HELD_OUT_EVERY == HELD_OUT_EVERY - 1;
-        let select = |held_out: bool| -> Vec<String> {
-            permutation(prompts.len(), options.seed)
-                .into_iter()
-                .filter(|&index| is_held_out(index) == held_out)
-                .map(|index| prompts[index].clone())
-                .collect()
-        };
+        let set = PromptSet::load(options.rehearsal.prompts_file.as_deref())?;
         Ok(Some(Self {
-            train: select(false),
-            held_out: select(true),
+            order: permutation(set.prompts.len(), options.seed),
+            set,
             cache: ReplyCache::open(data, writable)?,
         }))
     }
 
-    /// The replies for the step that makes `version`. Lets the base model give those that are missing.
+    /// The replies for the step that makes `version`, with explicit requests for the opposite of what `feedback` asks for.
+    /// Lets the base model give the replies that are missing.
     ///
     /// # Errors
     /// The engine gives no reply now, or the cache cannot be written; the step's samples stay queued.
@@ -90,23 +96,24 @@ impl Rehearsal {
         engine: &Engine,
         options: &TrainingOptions,
         version: u64,
+        feedback: &[String],
         stop: &AtomicBool,
     ) -> Result<RehearsalSet, TrainingError> {
         let rehearsal = &options.rehearsal;
+        let active = self.set.contrary_sections(feedback);
         let steps = usize::try_from(version.saturating_sub(1)).unwrap_or(usize::MAX);
         let count = steps
             .saturating_mul(rehearsal.new_replies)
             .saturating_add(rehearsal.first_replies);
-        let train = render_all(engine, options, &self.train, count);
+        let train = self.select(engine, options, &active, false, count);
         // A limit needs the divergence of each version.
         let scores = rehearsal.max_kl > 0.0 || version.is_multiple_of(rehearsal.report_every);
-        let held_out = match scores {
-            true => render_all(engine, options, &self.held_out, rehearsal.held_out),
-            false => Vec::new(),
-        };
+        let count = if scores { rehearsal.held_out } else { 0 };
+        let held_out = self.select(engine, options, &active, true, count);
         let missing: Vec<&RenderedPrompt> = train
+            .prompts
             .iter()
-            .chain(&held_out)
+            .chain(&held_out.prompts)
             .filter(|prompt| !self.cache.contains(&prompt.key))
             .collect();
         if !missing.is_empty() {
@@ -117,20 +124,16 @@ impl Rehearsal {
             let replies = generate_replies(engine, options, &missing, stop)?;
             self.cache.add(replies)?;
         }
-        let load = |prompts: &[RenderedPrompt]| -> Vec<RehearsalReply> {
-            prompts
-                .iter()
-                .map(|prompt| {
-                    self.cache
-                        .get(&prompt.key)
-                        .expect("its reply was added")
-                        .clone()
-                })
-                .collect()
+        let load = |selected: &Selected| -> Vec<RehearsalReply> {
+            let reply = |prompt: &RenderedPrompt| {
+                let reply = self.cache.get(&prompt.key).expect("its reply was added");
+                reply.clone()
+            };
+            selected.prompts.iter().map(reply).collect()
         };
-        let train = load(&train);
+        let replies = load(&train);
         let mut digest = Sha256::new();
-        for reply in &train {
+        for reply in &replies {
             digest.update(&reply.key);
             for id in &reply.token_ids {
                 digest.update(id.to_le_bytes());
@@ -138,14 +141,54 @@ impl Rehearsal {
         }
         Ok(RehearsalSet {
             digest: hex(digest),
+            contrary: train.contrary,
             held_out: load(&held_out),
-            train,
+            held_out_contrary: held_out.contrary,
+            train: replies,
         })
+    }
+
+    /// The first `count` trained or held-out prompts that the model can read, with the configured share of contrary ones if
+    /// there are so many.
+    fn select(
+        &self,
+        engine: &Engine,
+        options: &TrainingOptions,
+        active: &[bool],
+        held_out: bool,
+        count: usize,
+    ) -> Selected {
+        let is_held_out = |index: usize| index % HELD_OUT_EVERY == HELD_OUT_EVERY - 1;
+        let texts = |contrary: bool| {
+            let wanted = move |index: &&usize| {
+                let prompt = &self.set.prompts[**index];
+                let is_contrary = prompt.section.is_some_and(|section| active[section]);
+                let used = is_contrary || !prompt.generated;
+                used && is_contrary == contrary && is_held_out(**index) == held_out
+            };
+            let order = self.order.iter().filter(wanted);
+            order.map(|index| self.set.prompts[*index].text.as_str())
+        };
+        let wanted = share_of(count, options.rehearsal.contrary_share);
+        let mut prompts = render_all(engine, options, texts(true), wanted);
+        let contrary = prompts.len();
+        prompts.extend(render_all(engine, options, texts(false), count - contrary));
+        Selected { prompts, contrary }
     }
 }
 
-/// Most bytes of the replies in memory, and of the base model's scores of those that a step uses. A prompt has at most as
-/// many tokens as bytes.
+/// A share of a count, rounded up.
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a share of a count, at most the count"
+)]
+pub(crate) fn share_of(count: usize, share: f64) -> usize {
+    (count as f64 * share).ceil() as usize
+}
+
+/// Most bytes of the replies in memory, and of the base model's scores of them. A prompt has at most as many tokens as bytes.
 ///
 /// # Errors
 /// The prompts file cannot be read.
@@ -154,25 +197,21 @@ pub(crate) fn max_bytes(options: &TrainingOptions) -> Result<usize, TrainingErro
     if !(options.enabled && rehearsal.enabled) {
         return Ok(0);
     }
-    let prompts = prompts::load(rehearsal.prompts_file.as_deref())?;
+    let prompts = PromptSet::load(rehearsal.prompts_file.as_deref())?.prompts;
     let reply = rehearsal.max_tokens as usize;
-    let ids: usize = prompts.iter().map(|prompt| prompt.len() + reply).sum();
-    let updates = options.num_epochs * options.num_minibatches;
-    let drawn = updates.saturating_mul(rehearsal.replies_per_update);
-    let scored = (drawn + rehearsal.held_out).min(prompts.len());
-    // Each id in the cache and in the step's copy; of each score the token and its log-prob.
-    Ok((2 * ids + 2 * scored * reply * rehearsal.top_k) * size_of::<u32>())
+    let ids: usize = prompts.iter().map(|prompt| prompt.text.len() + reply).sum();
+    // Each id in the cache, in the step's copy and in what is scored; of each score the token and its log-prob.
+    Ok((3 * ids + 2 * prompts.len() * reply * rehearsal.top_k) * size_of::<u32>())
 }
 
 /// The first `count` prompts that the model can read, rendered.
-fn render_all(
+fn render_all<'a>(
     engine: &Engine,
     options: &TrainingOptions,
-    prompts: &[String],
+    prompts: impl Iterator<Item = &'a str>,
     count: usize,
 ) -> Vec<RenderedPrompt> {
     prompts
-        .iter()
         .filter_map(|prompt| match render(engine, options, prompt) {
             Ok(rendered) => Some(rendered),
             Err(reason) => {

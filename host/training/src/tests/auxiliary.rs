@@ -8,7 +8,7 @@ use clawhost_journal::{
 };
 
 use super::fixture::{Fixture, options};
-use clawhost_config::{PairLoss, TrainingOptions};
+use clawhost_config::{PairLoss, TeacherEndpoint, TeacherSource, TrainingMethod, TrainingOptions};
 
 /// The prompt of the first reply of a conversation.
 const PROMPT: [u32; 3] = [1, 2, 3];
@@ -129,6 +129,15 @@ fn with_pairs(loss: PairLoss) -> TrainingOptions {
     options
 }
 
+/// Options with which samples only decide when a step starts.
+fn pairs_only(loss: PairLoss) -> TrainingOptions {
+    let mut options = with_pairs(loss);
+    options.method = TrainingMethod::Hybrid;
+    options.teacher.reward_weight = 0.0;
+    options.teacher.distillation_weight = 0.0;
+    options
+}
+
 /// Options with rehearsal on a few prompts of letters.
 fn with_rehearsal(fixture: &Fixture, options: TrainingOptions) -> TrainingOptions {
     let file = fixture.data().join("prompts.txt");
@@ -180,6 +189,126 @@ fn a_step_prefers_the_accepted_reply_for_the_prompt_of_the_rejected_one() {
             assert_eq!(pairs["accuracy"], 1.0);
         }
     }
+}
+
+#[test]
+fn samples_without_a_weight_are_not_differentiated_and_no_teacher_is_asked() {
+    let run = |reward: f32| {
+        let mut fixture = Fixture::new();
+        fixture.temperature = 1.0;
+        fixture.hinted_sample(Some(reward), &["bcdefghijklmn"]);
+        fixture.redo();
+        let mut options = pairs_only(PairLoss::Dpo);
+        options.teacher.hint_marker = String::new();
+        // There is no such teacher, so asking it would fail the step.
+        options.teacher.source = TeacherSource::Endpoint;
+        options.teacher.endpoint = Some(TeacherEndpoint {
+            url: "http://127.0.0.1:1/v1".to_owned(),
+            model: "t".to_owned(),
+            api_key: None,
+            timeout: std::time::Duration::from_secs(1),
+        });
+        let step = fixture.trainer(&options).step(10).unwrap().unwrap();
+        assert_eq!(step.outcome, StepOutcome::Published, "{:?}", step.reason);
+        for row in step.metrics["samples_moved"].as_array().unwrap() {
+            assert_eq!(row["advantage"], 0.0, "{row}");
+            assert!(row["logprob_before"].is_number() && row.get("logprob_after").is_none());
+        }
+        assert!(step.metrics["entropy"].as_f64().unwrap() > 0.0);
+        assert!(step.metrics["parity"]["samples"].as_u64().unwrap() >= 3);
+        fixture.engine.active().digest
+    };
+    assert_eq!(
+        run(1.0),
+        run(-1.0),
+        "the reward of a sample changes nothing"
+    );
+}
+
+#[test]
+fn satisfied_pairs_end_a_step_and_stop_training() {
+    let run = |max_reward_margin: f64| {
+        let mut fixture = Fixture::new();
+        fixture.redo();
+        let mut options = pairs_only(PairLoss::Dpo);
+        options.num_epochs = 40;
+        options.pairs.max_reward_margin = max_reward_margin;
+        let mut trainer = fixture.trainer(&options);
+        let first = trainer.step(10).unwrap().unwrap();
+        assert_eq!(first.outcome, StepOutcome::Published, "{:?}", first.reason);
+        let margin = fixture.margin();
+        fixture.redo();
+        (first.metrics, trainer.step(11).unwrap().unwrap(), margin)
+    };
+    let (unbounded, second, far) = run(0.0);
+    assert_eq!(unbounded["updates"], 40);
+    assert_eq!(second.outcome, StepOutcome::Published);
+    let (bounded, second, margin) = run(0.05);
+    let updates = bounded["updates"].as_u64().unwrap();
+    assert!(
+        updates < 40 && bounded["pairs_satisfied"] == true,
+        "{bounded}"
+    );
+    assert_eq!(bounded["pairs"]["satisfied"], 1);
+    assert!(bounded["pairs"]["margin_last"].as_f64().unwrap() > 0.5);
+    assert!(margin < far, "{margin} and {far}");
+    // The new pair is that of the same replies, so the policy already prefers the accepted one.
+    assert_eq!(second.outcome, StepOutcome::NoSignal);
+    assert_eq!(second.reason.unwrap(), "no pair is left to learn from");
+}
+
+#[test]
+fn rehearsal_asks_for_the_opposite_of_what_is_learned() {
+    let mut fixture = Fixture::new();
+    // The complaint about the rejected reply is "shorter".
+    fixture.redo();
+    let mut options = with_rehearsal(&fixture, pairs_only(PairLoss::Dpo));
+    let file = fixture.data().join("prompts.txt");
+    let contrary = "# contrary to: shorter\nxw\nwvu\n+ uts\n+ srq\n# contrary to: longer\nb\n+ c\n";
+    let general = "#\n? abc\n? bcd\n? cde\n? def\nghij\nhijk\nijkl\njklm\nklmn\nlmno\nmnop\n";
+    std::fs::write(&file, format!("{contrary}{general}")).unwrap();
+    options.rehearsal.first_replies = 8;
+    let step = fixture.trainer(&options).step(10).unwrap().unwrap();
+    assert_eq!(step.outcome, StepOutcome::Published, "{:?}", step.reason);
+    let rehearsal = &step.metrics["rehearsal"];
+    assert_eq!(
+        (&rehearsal["replies"], &rehearsal["contrary"]),
+        (&8.into(), &4.into())
+    );
+    assert!(rehearsal["held_out_contrary_kl"].is_number(), "{rehearsal}");
+    // Each of the four epochs compares four replies of up to eight tokens.
+    let tokens = rehearsal["tokens"].as_u64().unwrap();
+    assert!((16..=128).contains(&tokens), "{rehearsal}");
+    // The norms of both losses are measured in turn; that of rehearsal grows once the policy has moved.
+    let norm = |of: &str| step.metrics[of]["gradient_norm"].as_f64().unwrap();
+    let (pairs, rehearsal) = (norm("pairs"), norm("rehearsal"));
+    assert!(pairs > 0.0 && rehearsal > 0.0, "{pairs} {rehearsal}");
+    assert!(rehearsal > 1e-3 * pairs, "{pairs} {rehearsal}");
+}
+
+#[test]
+fn the_base_model_replies_and_is_compared_with_whatever_was_learned() {
+    let mut fixture = Fixture::new();
+    fixture.redo();
+    let options = with_rehearsal(&fixture, pairs_only(PairLoss::Dpo));
+    let path = fixture.data().join("rehearsal.jsonl");
+    let replies = |fixture: &Fixture, options: &TrainingOptions| {
+        let step = fixture.trainer(options).step(10).unwrap().unwrap();
+        (step, std::fs::read_to_string(&path).unwrap())
+    };
+    let (first, of_base) = replies(&fixture, &options);
+    assert_eq!(first.outcome, StepOutcome::Published);
+    assert!(fixture.engine.active().version > 0);
+    // The policy serves an adapter now; the base model replies again, with the same tokens.
+    std::fs::remove_file(&path).unwrap();
+    fixture.redo();
+    let (second, again) = replies(&fixture, &options);
+    for line in of_base.lines() {
+        assert!(again.contains(line), "{line}");
+    }
+    // A step begins where the last one ended, and the divergence is still that from the base model.
+    let kl = |step: &crate::trainer::RecordedStep| step.metrics["rehearsal"]["kl_first"].as_f64();
+    assert!(kl(&second) > Some(1e-4), "{:?}", kl(&second));
 }
 
 #[test]

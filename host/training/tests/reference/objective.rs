@@ -183,7 +183,7 @@ pub(crate) fn kl_estimators<R: Float>() {
             )
             .unwrap();
         loss += sequence.loss;
-        kl += sequence.kl_reference;
+        kl += sequence.kl_penalty;
         tokens += sequence.tokens;
     }
     close::<R>("loss", loss, whole["expected"]["loss"].as_f64().unwrap());

@@ -264,6 +264,12 @@ impl TrainingOptions {
             "must not be less than training.keep_checkpoints; 0 keeps all",
         )?;
         self.teacher.validate(self.method)?;
+        require(
+            self.trains_samples() || self.pairs.loss != PairLoss::None,
+            "training.teacher.distillation_weight",
+            self.teacher.distillation_weight,
+            "leaves nothing to train, since training.teacher.reward_weight does not either; raise one of them, or set training.pairs.loss",
+        )?;
         self.advantage.validate(self.estimator)?;
         self.loss.validate()?;
         self.pairs.validate()?;
@@ -281,6 +287,19 @@ impl TrainingOptions {
             "training.verification.max_logprob_difference",
             self.verification.max_logprob_difference.unwrap_or(0.0),
         )
+    }
+
+    /// Whether a native loss differentiates the samples of a batch. If not, they only decide when a step starts.
+    pub fn trains_samples(&self) -> bool {
+        // `reward_weight` only applies next to a teacher.
+        let reward_weight = match self.method.uses_hints() {
+            true => self.teacher.reward_weight,
+            false => 1.0,
+        };
+        (self.method.uses_rewards() && reward_weight > 0.0)
+            || (self.method.uses_hints() && self.teacher.distillation_weight > 0.0)
+            || self.loss.kl_coef > 0.0
+            || self.loss.entropy_coef > 0.0
     }
 
     /// Rejects `[training.lora]` with full-parameter training.
@@ -352,6 +371,40 @@ mod tests {
     }
 
     #[test]
+    fn samples_train_unless_every_weight_on_them_is_zero() {
+        for (text, trains) in [
+            ("", true),
+            ("method = \"hybrid\"", true),
+            ("method = \"hybrid\"\n[teacher]\nreward_weight = 0.0", true),
+            (
+                "method = \"hybrid\"\n[teacher]\ndistillation_weight = 0.0",
+                true,
+            ),
+            (
+                "method = \"opd\"\n[teacher]\ndistillation_weight = 0.0",
+                false,
+            ),
+            (
+                "method = \"hybrid\"\n[teacher]\nreward_weight = 0.0\ndistillation_weight = 0.0",
+                false,
+            ),
+            (
+                "method = \"hybrid\"\n[teacher]\nreward_weight = 0.0\ndistillation_weight = 0.0\n[loss]\nkl_coef = 0.1",
+                true,
+            ),
+            (
+                "[teacher]\nreward_weight = 0.0\ndistillation_weight = 0.0",
+                true,
+            ),
+        ] {
+            let mut options: TrainingOptions = toml::from_str(text).unwrap();
+            assert_eq!(options.trains_samples(), trains, "{text:?}");
+            options.pairs.loss = PairLoss::Dpo;
+            options.validate().unwrap();
+        }
+    }
+
+    #[test]
     fn an_invalid_value_is_reported_with_its_key() {
         let cases = [
             (
@@ -369,6 +422,10 @@ mod tests {
             (
                 "parameters = \"full\"\n[lora]\nrank = 8",
                 "training.lora.rank = 8: is not used by training.parameters = \"full\", which trains no adapter; remove one of the two",
+            ),
+            (
+                "method = \"hybrid\"\n[teacher]\nreward_weight = 0.0\ndistillation_weight = 0.0",
+                "training.teacher.distillation_weight = 0: leaves nothing to train, since training.teacher.reward_weight does not either; raise one of them, or set training.pairs.loss",
             ),
             (
                 "[loss]\nclip_ratio_c = 0.5",
@@ -389,6 +446,14 @@ mod tests {
             (
                 "[rehearsal]\ncoef = -2.0",
                 "training.rehearsal.coef = -2: must be more than 0",
+            ),
+            (
+                "[rehearsal]\ncontrary_share = 1.5",
+                "training.rehearsal.contrary_share = 1.5: must be between 0 and 1",
+            ),
+            (
+                "[pairs]\nmax_reward_margin = -1.0",
+                "training.pairs.max_reward_margin = -1: must be 0 or more",
             ),
             (
                 "[rehearsal]\nmax_kl = 0.1",

@@ -40,6 +40,10 @@ pub struct PairOptions {
     pub beta: f64,
     /// `dpo` and `ipo`: weight of the accepted reply's mean negative log-likelihood, added to each pair's loss. Default 0.2.
     pub sft_coef: f64,
+    /// `dpo` and `ipo`: a pair whose reward margin, `beta` times the margin of the accepted reply over the base model in nats,
+    /// exceeds this is satisfied: it has no gradient and is not drawn again in the step. Where samples do not train, a step
+    /// ends when each drawn pair is satisfied. 0 = no limit. Default 5.
+    pub max_reward_margin: f64,
     /// Pairs that each optimizer update draws. Default 6.
     pub per_update: usize,
     /// Newest pairs that an update draws from. Default 64.
@@ -56,6 +60,7 @@ impl Default for PairOptions {
             coef: 1.0,
             beta: 0.1,
             sft_coef: 0.2,
+            max_reward_margin: 5.0,
             per_update: 6,
             window: 64,
             max_age: Duration::from_secs(90 * 86_400),
@@ -68,6 +73,7 @@ impl PairOptions {
         require_positive("training.pairs.coef", self.coef)?;
         require_positive("training.pairs.beta", self.beta)?;
         require_non_negative("training.pairs.sft_coef", self.sft_coef)?;
+        require_non_negative("training.pairs.max_reward_margin", self.max_reward_margin)?;
         require_at_least_one("training.pairs.per_update", self.per_update)?;
         require_at_least_one("training.pairs.window", self.window)?;
         require_timeout("training.pairs.max_age", self.max_age)

@@ -20,11 +20,17 @@ pub struct RehearsalOptions {
     pub coef: f64,
     /// Replies that each optimizer update draws. Default 4.
     pub replies_per_update: usize,
+    /// Share of the prompts that explicitly ask for the opposite of what the user's complaints and hints ask for, such as long
+    /// texts if they want short ones; 0 = ignore the feedback. Default 0.5.
+    pub contrary_share: f64,
     /// Maximum tokens of a reply. Default 128.
     pub max_tokens: u32,
     /// Most likely tokens of the base model that the divergence compares; all others form one bin. Default 64.
     pub top_k: usize,
-    /// A file with a prompt per line instead of the built-in set; empty lines and lines that start with `#` are skipped.
+    /// A file with a prompt per line instead of the built-in set; empty lines and lines that start with `#` are skipped. The
+    /// prompts after a line `# contrary to: short, brief, too long`, up to the next line with `#`, ask for the opposite of
+    /// feedback with one of these words or phrases. There, `+ Go into depth.` is a request that is appended to questions,
+    /// which are lines such as `? How does a lock work?`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompts_file: Option<PathBuf>,
     /// Replies that the base model gives before the first step. Default 16.
@@ -46,6 +52,7 @@ impl Default for RehearsalOptions {
             enabled: false,
             coef: 2.0,
             replies_per_update: 4,
+            contrary_share: 0.5,
             max_tokens: 128,
             top_k: 64,
             prompts_file: None,
@@ -64,6 +71,12 @@ impl RehearsalOptions {
         require_at_least_one(
             "training.rehearsal.replies_per_update",
             self.replies_per_update,
+        )?;
+        require(
+            (0.0..=1.0).contains(&self.contrary_share),
+            "training.rehearsal.contrary_share",
+            self.contrary_share,
+            "must be between 0 and 1",
         )?;
         require(
             (1..=4096).contains(&self.max_tokens),

@@ -165,7 +165,8 @@ pub struct TeacherOptions {
     pub hint_marker: String,
     /// Factor on advantages from rewards. Default 1.
     pub reward_weight: f64,
-    /// Factor on the distillation signal. Default 1.
+    /// Factor on the distillation signal. If this and `reward_weight` are 0, samples do not train and the teacher is not
+    /// asked; then `training.pairs.loss` must train pairs. Default 1.
     pub distillation_weight: f64,
     /// Log-prob gaps are clipped to ± this. Default by method: 1 for hybrid-topk, else none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -229,7 +230,7 @@ impl TeacherOptions {
         )?;
         self.validate_endpoint(method)?;
         require_non_negative("training.teacher.reward_weight", self.reward_weight)?;
-        require_positive(
+        require_non_negative(
             "training.teacher.distillation_weight",
             self.distillation_weight,
         )?;

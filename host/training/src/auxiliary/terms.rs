@@ -1,0 +1,83 @@
+//! The auxiliary losses that later steps can use again. What the base model says about a pair or a reply never changes, so it
+//! is scored once.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use clawhost_journal::{PreferencePair, TurnId};
+
+use crate::auxiliary::term::AuxiliaryTerm;
+use crate::loss::Preference;
+use crate::rehearsal::RehearsalReply;
+use crate::update_task::{UpdateError, UpdateTask};
+
+/// What a loss is about. Recorded turns and cached replies do not change.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum TermKey {
+    Pair(Option<TurnId>, TurnId),
+    Reply(String),
+}
+
+/// The losses of earlier steps, with the base model's scores.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TermCache(Arc<Mutex<BTreeMap<TermKey, Arc<AuxiliaryTerm>>>>);
+
+impl TermCache {
+    /// The losses of the pairs. Forgets those of other pairs.
+    pub(super) fn pairs(
+        &self,
+        task: &UpdateTask<'_>,
+        pairs: &[PreferencePair],
+        preference: Preference,
+    ) -> Result<Vec<Arc<AuxiliaryTerm>>, UpdateError> {
+        let key = |pair: &PreferencePair| TermKey::Pair(pair.turns.rejected, pair.turns.accepted);
+        let build = |pair: &PreferencePair| AuxiliaryTerm::pair(pair, preference);
+        let is_pair = |key: &TermKey| matches!(key, TermKey::Pair(..));
+        self.terms(task, pairs, key, build, is_pair)
+    }
+
+    /// The divergences on replies of the base model. Forgets those of other replies.
+    pub(super) fn replies(
+        &self,
+        task: &UpdateTask<'_>,
+        replies: &[RehearsalReply],
+        top_k: usize,
+    ) -> Result<Vec<Arc<AuxiliaryTerm>>, UpdateError> {
+        let key = |reply: &RehearsalReply| TermKey::Reply(reply.key.clone());
+        let build = |reply: &RehearsalReply| AuxiliaryTerm::rehearsal(reply, top_k);
+        let is_reply = |key: &TermKey| matches!(key, TermKey::Reply(_));
+        self.terms(task, replies, key, build, is_reply)
+    }
+
+    fn terms<T>(
+        &self,
+        task: &UpdateTask<'_>,
+        items: &[T],
+        key: impl Fn(&T) -> TermKey,
+        build: impl Fn(&T) -> AuxiliaryTerm,
+        same_kind: impl Fn(&TermKey) -> bool,
+    ) -> Result<Vec<Arc<AuxiliaryTerm>>, UpdateError> {
+        // Scores are inserted whole, so a panic leaves nothing half done.
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut terms = Vec::with_capacity(items.len());
+        for item in items {
+            let key = key(item);
+            let term = match known.get(&key) {
+                Some(term) => Arc::clone(term),
+                None => {
+                    task.check_stop()?;
+                    let mut term = build(item);
+                    let scored = task.score(None, term.inputs(), term.reference_top_k())?;
+                    term.set_reference(scored);
+                    let term = Arc::new(term);
+                    known.insert(key.clone(), Arc::clone(&term));
+                    term
+                }
+            };
+            terms.push((key, term));
+        }
+        let used: BTreeMap<TermKey, ()> = terms.iter().map(|(key, _)| (key.clone(), ())).collect();
+        known.retain(|key, _| !same_kind(key) || used.contains_key(key));
+        Ok(terms.into_iter().map(|(_, term)| term).collect())
+    }
+}
