@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn every_problem_is_listed() {
-        let all = start("[engine]\ndevice = \"cuda:0\"\nkv_cache_memory = \"900GiB\"");
+        let all = start("[engine]\ndevice = \"cuda:99\"\nkv_cache_memory = \"900GiB\"");
         let [device, memory] = all.problems.as_slice() else {
             panic!("{:?}", all.problems);
         };
