@@ -3,24 +3,54 @@
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
-use clawhost_config::DeviceChoice;
+use clawhost_config::{DeviceChoice, Dtype};
 use clawhost_cpu::CpuBackend;
 use clawhost_cuda::{CudaBackend, DeviceInfo, Precision};
 use clawhost_engine::{Backend, Engine, EngineOptions, ForwardError};
 use clawhost_model::{LoadError, Model, ModelFiles};
-
-/// How a GPU stores weights and activations.
-pub(crate) const GPU_PRECISION: Precision = Precision::Bf16;
 
 /// The device that runs the model, and why.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct ChosenDevice {
     /// As in the configuration; never `auto`.
     pub(crate) device: DeviceChoice,
+    /// Never `auto`.
+    pub(crate) dtype: Dtype,
     pub(crate) reason: String,
 }
 
 impl ChosenDevice {
+    /// The processors.
+    pub(crate) fn cpu() -> Self {
+        Self {
+            device: DeviceChoice::Cpu,
+            dtype: Dtype::Float32,
+            reason: "it is configured".to_owned(),
+        }
+    }
+
+    /// How the GPU stores weights and activations.
+    pub(crate) fn precision(&self) -> Precision {
+        match self.dtype {
+            Dtype::Float32 => Precision::F32,
+            Dtype::Auto | Dtype::Bfloat16 => Precision::Bf16,
+        }
+    }
+
+    /// With the number format that is configured.
+    fn with_dtype(self, configured: Dtype) -> Result<Self> {
+        let on_gpu = matches!(self.device, DeviceChoice::Cuda(_));
+        let dtype = match (configured, on_gpu) {
+            (Dtype::Auto, true) => Dtype::Bfloat16,
+            (Dtype::Auto, false) => Dtype::Float32,
+            (Dtype::Bfloat16, false) => bail!(
+                "engine.dtype = \"bfloat16\": the CPU computes in float32; set engine.dtype = \"auto\", or use a GPU"
+            ),
+            (dtype, _) => dtype,
+        };
+        Ok(Self { dtype, ..self })
+    }
+
     /// Bytes that are free on the GPU; none on the CPU.
     ///
     /// # Errors
@@ -47,7 +77,7 @@ impl ChosenDevice {
                 ordinal,
                 files,
                 quantization,
-                GPU_PRECISION,
+                self.precision(),
             )?),
             DeviceChoice::Auto | DeviceChoice::Cpu => {
                 Arc::new(CpuBackend::load(files, quantization, options.num_threads)?)
@@ -63,7 +93,7 @@ impl ChosenDevice {
         let model = Arc::new(model);
         Ok(match self.device {
             DeviceChoice::Cuda(ordinal) => {
-                Arc::new(CudaBackend::new(ordinal, model, GPU_PRECISION)?)
+                Arc::new(CudaBackend::new(ordinal, model, self.precision())?)
             }
             DeviceChoice::Auto | DeviceChoice::Cpu => Arc::new(CpuBackend::new(model)),
         })
@@ -82,27 +112,34 @@ impl ChosenDevice {
     }
 }
 
-/// Chooses the device of `engine.device`.
+/// Chooses the device of `engine.device` and the number format of `engine.dtype`.
 ///
 /// # Errors
-/// A device that this program cannot use.
-pub(crate) fn choose(configured: DeviceChoice) -> Result<ChosenDevice> {
-    choose_of(configured, || {
+/// A device that this program cannot use, or a format that the device does not have.
+pub(crate) fn choose(configured: DeviceChoice, dtype: Dtype) -> Result<ChosenDevice> {
+    let chosen = choose_of(configured, || {
         let gpus = clawhost_cuda::devices()?;
         if !gpus.is_empty() {
             clawhost_cuda::check_libraries()?;
         }
         Ok::<_, ForwardError>(gpus)
-    })
+    })?;
+    chosen.with_dtype(dtype)
 }
 
 fn choose_of<E: std::fmt::Display>(
     configured: DeviceChoice,
     gpus: impl FnOnce() -> Result<Vec<DeviceInfo>, E>,
 ) -> Result<ChosenDevice> {
-    let chosen = |device, reason: String| Ok(ChosenDevice { device, reason });
+    let chosen = |device, reason: String| {
+        Ok(ChosenDevice {
+            device,
+            dtype: Dtype::Auto,
+            reason,
+        })
+    };
     match configured {
-        DeviceChoice::Cpu => chosen(DeviceChoice::Cpu, "it is configured".to_owned()),
+        DeviceChoice::Cpu => Ok(ChosenDevice::cpu()),
         DeviceChoice::Auto => match gpus() {
             Err(error) => chosen(DeviceChoice::Cpu, format!("no GPU can be used: {error}")),
             Ok(gpus) => match gpus.iter().find(|gpu| gpu.is_supported()) {
@@ -196,6 +233,20 @@ mod tests {
         let broken = choose_of(DeviceChoice::Auto, || Err("the driver is too old")).unwrap();
         assert_eq!(broken.device, DeviceChoice::Cpu);
         assert!(broken.reason.contains("the driver is too old"));
+    }
+
+    #[test]
+    fn a_device_has_its_number_formats() {
+        let with = |device, dtype| {
+            let all = [gpu(0, (9, 0))];
+            chosen(device, &all).unwrap().with_dtype(dtype)
+        };
+        let (cpu, cuda) = (DeviceChoice::Cpu, DeviceChoice::Cuda(0));
+        assert_eq!(with(cpu, Dtype::Auto).unwrap().dtype, Dtype::Float32);
+        assert_eq!(with(cuda, Dtype::Auto).unwrap().precision(), Precision::Bf16);
+        assert_eq!(with(cuda, Dtype::Float32).unwrap().precision(), Precision::F32);
+        let error = with(cpu, Dtype::Bfloat16).unwrap_err().to_string();
+        assert!(error.contains("engine.dtype = \"auto\""), "{error}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use clawhost_training::{STEP_COPIES, StepMemory};
 use serde::Serialize;
 
 use crate::config::engine_options;
-use crate::device;
+use crate::device::ChosenDevice;
 
 /// Which memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -94,12 +94,12 @@ impl MemoryPlan {
     ///
     /// # Errors
     /// A file that a size depends on cannot be read.
-    pub(crate) fn new(config: &Config, model: &ModelConfig, device: DeviceChoice) -> Result<Self> {
+    pub(crate) fn new(config: &Config, model: &ModelConfig, on: &ChosenDevice) -> Result<Self> {
         let engine = engine_options(config);
         let host = CpuMemory::new(model, engine.quantization, engine.num_threads);
-        let memory = match device {
+        let memory = match on.device {
             DeviceChoice::Cuda(_) => {
-                BackendMemory::Cuda(CudaMemory::new(model, device::GPU_PRECISION))
+                BackendMemory::Cuda(CudaMemory::new(model, on.precision()))
             }
             DeviceChoice::Auto | DeviceChoice::Cpu => BackendMemory::Cpu(host),
         };
@@ -368,16 +368,25 @@ pub(crate) fn human_size(bytes: u64) -> String {
 mod tests {
     use std::path::Path;
 
+    use clawhost_config::Dtype;
     use clawhost_cpu::{MemoryLimit, load_engine};
     use clawhost_model::{Model, ModelFiles};
 
     use super::*;
     use crate::serve;
 
+    fn on(device: DeviceChoice) -> ChosenDevice {
+        ChosenDevice {
+            device,
+            dtype: Dtype::Auto,
+            reason: String::new(),
+        }
+    }
+
     fn plan(text: &str) -> (Config, MemoryPlan) {
         let config = Config::parse(text).unwrap();
         let model = Model::check(&ModelFiles::embedded()).unwrap();
-        let plan = MemoryPlan::new(&config, &model, DeviceChoice::Cpu).unwrap();
+        let plan = MemoryPlan::new(&config, &model, &on(DeviceChoice::Cpu)).unwrap();
         (config, plan)
     }
 
@@ -468,7 +477,7 @@ mod tests {
     fn a_gpu_has_a_plan_of_its_own() {
         let config = Config::parse("[engine]\nkv_cache_memory = \"8GiB\"").unwrap();
         let model = Model::check(&ModelFiles::embedded()).unwrap();
-        let plan = MemoryPlan::new(&config, &model, DeviceChoice::Cuda(0)).unwrap();
+        let plan = MemoryPlan::new(&config, &model, &on(DeviceChoice::Cuda(0))).unwrap();
         let device: usize = plan.uses_of(Place::Device).map(|one| one.bytes).sum();
         assert_eq!(plan.device_total, device);
         assert!(plan.total < 8 << 30 && device > 8 << 30);
@@ -481,7 +490,7 @@ mod tests {
             assert!(error.contains(part), "{error}");
         }
         // Values in bf16 take half the memory.
-        let cpu = MemoryPlan::new(&config, &model, DeviceChoice::Cpu).unwrap();
+        let cpu = MemoryPlan::new(&config, &model, &on(DeviceChoice::Cpu)).unwrap();
         assert_eq!(plan.kv_cache_tokens, 2 * cpu.kv_cache_tokens);
     }
 

@@ -283,7 +283,7 @@ pub(crate) struct LoadedModel {
 
 /// Starts an engine on the configured model, if its device is there and its memory plan fits.
 pub(crate) fn load_engine(config: &Config) -> Result<LoadedModel> {
-    let chosen = device::choose(config.engine.device)?;
+    let chosen = device::choose(config.engine.device, config.engine.dtype)?;
     let files = model_files(config.model.path.as_deref())?;
     let name = config
         .model
@@ -292,7 +292,7 @@ pub(crate) fn load_engine(config: &Config) -> Result<LoadedModel> {
         .unwrap_or_else(|| files.name().to_owned());
     let context = || format!("cannot load the model {name}");
     let model = ModelConfig::parse(files.config()).with_context(context)?;
-    let plan = MemoryPlan::new(config, &model, chosen.device)?;
+    let plan = MemoryPlan::new(config, &model, &chosen)?;
     let memory = HostMemory::detect();
     let gpu = chosen.free_gpu_memory()?;
     plan.check(memory.as_ref(), gpu)?;
@@ -303,8 +303,9 @@ pub(crate) fn load_engine(config: &Config) -> Result<LoadedModel> {
         None => String::new(),
     };
     let mut summary = format!(
-        "{name} runs on {}: {}; memory at most {}{}: {}",
+        "{name} runs on {} in {}: {}; memory at most {}{}: {}",
         chosen.device,
+        chosen.dtype,
         chosen.reason,
         human_size(plan.total as u64),
         of(memory.map(|memory| memory.available)),

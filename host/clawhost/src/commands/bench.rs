@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use clawhost_config::DeviceChoice;
+use clawhost_config::{DeviceChoice, Dtype};
 use clawhost_engine::measure::Spread;
 use clawhost_engine::{Backend, EngineOptions};
 use clawhost_journal::Journal;
@@ -93,7 +93,7 @@ impl ModelFlags {
 
     /// The model on its device; `threads` limits those of a matrix product, 0 = one per processor.
     fn backend(&self, threads: usize) -> Result<Arc<dyn Backend>> {
-        let device = device::choose(self.device)?;
+        let device = device::choose(self.device, Dtype::Auto)?;
         let Some(shape) = self.random else {
             let options = EngineOptions {
                 num_threads: threads,

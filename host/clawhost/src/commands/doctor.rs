@@ -231,7 +231,7 @@ impl Start {
     /// Goes through what a start does before it reads the weights, and collects every problem instead of stopping at the
     /// first one.
     fn examine(&mut self, config: &Config, memory: Option<&HostMemory>) {
-        let chosen = device::choose(config.engine.device);
+        let chosen = device::choose(config.engine.device, config.engine.dtype);
         self.device = self.note(chosen);
         let files = model_files(config.model.path.as_deref());
         let Some(files) = self.note(files) else {
@@ -244,11 +244,10 @@ impl Start {
             return;
         };
         self.model = Some(describe(config, &model, files.name()));
-        let device = self
-            .device
-            .as_ref()
-            .map_or(DeviceChoice::Cpu, |chosen| chosen.device);
-        let plan = MemoryPlan::new(config, &model, device);
+        let plan = match &self.device {
+            Some(device) => MemoryPlan::new(config, &model, device),
+            None => MemoryPlan::new(config, &model, &ChosenDevice::cpu()),
+        };
         self.plan = self.note(plan);
         let gpu = self.device.as_ref().map(ChosenDevice::free_gpu_memory);
         self.gpu_memory = self.note(gpu.transpose()).flatten().flatten();
@@ -292,8 +291,8 @@ impl Start {
             );
             line(&mut text, "", &about);
         }
-        if let Some(ChosenDevice { device, reason }) = &self.device {
-            line(&mut text, "device", &format!("{device}: {reason}"));
+        if let Some(ChosenDevice { device, dtype, reason }) = &self.device {
+            line(&mut text, "device", &format!("{device} in {dtype}: {reason}"));
         }
         if let Some(plan) = &self.plan {
             let about = format!(

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use clawhost_config::DeviceChoice;
+use clawhost_config::{DeviceChoice, Dtype};
 use clawhost_engine::{Engine, EngineOptions};
 use clawhost_journal::now_ms;
 use clawhost_model::{Adapter, LoraSpec, Quantization, TrainedWeights};
@@ -116,7 +116,7 @@ pub(crate) fn sft(args: &SftArgs) -> Result<ExitCode> {
         quantization: args.quantization,
         ..EngineOptions::default()
     };
-    let engine = device::choose(args.device)?.start(&files, engine_options)?;
+    let engine = device::choose(args.device, Dtype::Auto)?.start(&files, engine_options)?;
     let source = Source {
         path: &args.data,
         skip_long: args.skip_long,
