@@ -3,12 +3,12 @@
 //! The crates contain the measurements; this module selects the workloads and prints the figures. Measurements that
 //! need a whole server (streaming over HTTP) are here.
 
+mod figures;
 mod plugins;
 mod serve;
 mod soak;
 mod streaming;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -20,9 +20,9 @@ use clawhost_journal::bench::append_turns;
 use clawhost_model::Quantization;
 use clawhost_training::measure::{TrainWorkload, measure_updates};
 use clawhost_training::{TrainableParameters, TrainingOptions};
-use serde::Serialize;
 use serde_json::json;
 
+use self::figures::{Figure, Shared, number, resident};
 use crate::output::print_result;
 use crate::serve::model_files;
 
@@ -55,20 +55,6 @@ enum Command {
     Journal(Shared),
 }
 
-/// Flags of every benchmark.
-#[derive(Debug, Clone, Args)]
-struct Shared {
-    /// Model directory or GGUF file instead of the embedded model
-    #[arg(long, value_name = "PATH")]
-    model: Option<PathBuf>,
-    /// Measured repetitions
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
 /// Flags of `bench train`.
 #[derive(Debug, Clone, Args)]
 struct TrainArgs {
@@ -97,15 +83,6 @@ enum TrainedParameters {
     Full,
 }
 
-/// One figure of a table.
-#[derive(Serialize)]
-struct Figure {
-    name: String,
-    unit: &'static str,
-    #[serde(flatten)]
-    spread: Spread,
-}
-
 /// Runs the command.
 pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
     let (command, shared, figures) = match &args.command {
@@ -131,18 +108,6 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
         });
         lines.collect()
     })
-}
-
-pub(crate) fn number(value: f64) -> String {
-    match value.abs() {
-        v if v >= 1000.0 => format!("{value:.0}"),
-        v if v >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.3}"),
-    }
-}
-
-fn streams_label(streams: usize) -> String {
-    format!("{streams} stream{}", if streams == 1 { "" } else { "s" })
 }
 
 fn journal(shared: &Shared) -> Result<Vec<Figure>> {
@@ -205,12 +170,4 @@ fn training(args: &TrainArgs) -> Result<Vec<Figure>> {
         figures.extend(mib.map(|mib| figure(name.to_owned(), "MiB", Spread::of(&[mib]))));
     }
     Ok(figures)
-}
-
-/// A field of /proc/self/status in MiB; None where the system has none.
-fn resident(line: &str) -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let value = status.lines().find_map(|one| one.strip_prefix(line))?;
-    let kib: f64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib / 1024.0)
 }

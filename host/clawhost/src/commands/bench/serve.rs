@@ -18,7 +18,8 @@ use clawhost_model::{Model, ModelConfig, ModelFiles};
 
 use self::peer::{Peer, PeerRequest};
 use self::shapes::Shape;
-use super::{Figure, Shared, streaming, streams_label};
+use super::figures::{Figure, Shared, streams_label};
+use super::streaming;
 use crate::progress::Progress;
 use crate::serve::model_files;
 
