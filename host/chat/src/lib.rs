@@ -39,13 +39,11 @@ pub use message::{
     AssistantMessage, Content, ContentPart, FunctionCall, FunctionDefinition, Message, Role, Tool,
     ToolCall, ToolKind,
 };
-pub use reply_format::is_structural;
 pub use reply_format::{
-    ArgumentFormat, ReasoningFormat, ReplyFormat, ToolCallFormat, ToolCallSyntax,
+    ArgumentFormat, ReasoningFormat, ReplyFormat, ReplyParserOptions, ToolCallFormat,
+    ToolCallSyntax, is_structural, opens_reasoning,
 };
-pub use reply_parser::{
-    ParsedReply, ReplyDelta, ReplyParser, ReplyParserOptions, opens_reasoning, parse_reply,
-};
+pub use reply_parser::{ParsedReply, ReplyDelta, ReplyParser, parse_reply};
 pub use sampling::{
     CallableTool, Constraint, ResponseFormat, SamplingError, SamplingParams, ToolCallConstraint,
 };

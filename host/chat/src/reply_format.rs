@@ -3,7 +3,6 @@
 //! The chat template shows the model how a tool call is written, so it determines the format to parse. The syntax of a
 //! format is public, because structured output must constrain tool calls to the same text that the parser reads.
 
-use super::reply_parser::{ReplyParserOptions, opens_reasoning};
 use super::tokenizer::Tokenizer;
 
 pub(crate) const THINK: &str = "<think>";
@@ -157,6 +156,38 @@ impl ReasoningFormat {
             Self::Think => opens_reasoning(prompt),
             // A prompt that closes the block disables reasoning.
             Self::Unopened => !prompt.trim_end().ends_with(THINK_END),
+        }
+    }
+}
+
+/// Whether a rendered prompt ends inside a reasoning block, which the reply continues.
+pub fn opens_reasoning(prompt: &str) -> bool {
+    prompt.trim_end().ends_with(THINK)
+}
+
+/// Options of a [`ReplyParser`](crate::ReplyParser).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplyParserOptions {
+    /// The prompt ends inside a reasoning block, so the reply starts there. Default false; see [`opens_reasoning`].
+    pub in_reasoning: bool,
+    /// Split `<think>` blocks from the content; otherwise they are content. Default true.
+    pub reasoning: bool,
+    /// Parse tool calls; otherwise they are content. Default true.
+    pub tools: bool,
+    /// Tool-call format. Default [`ToolCallFormat::Hermes`].
+    pub calls: ToolCallFormat,
+    /// The reply must be tool calls, so that a call without a tag is definite before it ends. Default false.
+    pub must_call: bool,
+}
+
+impl Default for ReplyParserOptions {
+    fn default() -> Self {
+        Self {
+            in_reasoning: false,
+            reasoning: true,
+            tools: true,
+            calls: ToolCallFormat::default(),
+            must_call: false,
         }
     }
 }

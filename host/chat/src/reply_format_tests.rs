@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::chat_template::{ChatInput, ChatTemplate};
-use crate::reply_parser::{ReplyParserOptions, parse_reply};
+use crate::reply_parser::parse_reply;
 use crate::tool_schemas::ToolSchemas;
 
 /// Arguments are one JSON object.

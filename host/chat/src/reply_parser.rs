@@ -10,38 +10,11 @@
 use std::sync::Arc;
 
 use super::code_fences::CodeFences;
-use super::reply_format::{PYTHON_TAG, THINK, THINK_END, ToolCallFormat};
+use super::reply_format::{PYTHON_TAG, ReplyParserOptions, THINK, THINK_END, ToolCallFormat};
 use super::stop_strings::partial_match_len;
 use super::tool_call_parser::{CallDelta, Opening, ParseResult, ToolCallParser};
 use super::tool_schemas::ToolSchemas;
 use crate::FunctionCall;
-
-/// Options of a [`ReplyParser`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReplyParserOptions {
-    /// The prompt ends inside a reasoning block, so the reply starts there. Default false; see [`opens_reasoning`].
-    pub in_reasoning: bool,
-    /// Split `<think>` blocks from the content; otherwise they are content. Default true.
-    pub reasoning: bool,
-    /// Parse tool calls; otherwise they are content. Default true.
-    pub tools: bool,
-    /// Tool-call format. Default [`ToolCallFormat::Hermes`].
-    pub calls: ToolCallFormat,
-    /// The reply must be tool calls, so that a call without a tag is definite before it ends. Default false.
-    pub must_call: bool,
-}
-
-impl Default for ReplyParserOptions {
-    fn default() -> Self {
-        Self {
-            in_reasoning: false,
-            reasoning: true,
-            tools: true,
-            calls: ToolCallFormat::default(),
-            must_call: false,
-        }
-    }
-}
 
 /// A final piece of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,11 +118,6 @@ pub fn parse_reply(
         parsed.apply(delta);
     }
     parsed
-}
-
-/// Whether a rendered prompt ends inside a reasoning block, which the reply continues.
-pub fn opens_reasoning(prompt: &str) -> bool {
-    prompt.trim_end().ends_with(THINK)
 }
 
 #[derive(Debug, Clone)]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::json_scanner::JsonScanner;
+use crate::opens_reasoning;
 use proptest::prelude::*;
 use serde_json::Value;
 

@@ -16,8 +16,6 @@ use super::reply_format::{
 use super::stop_strings::partial_match_len;
 use super::tool_schemas::ToolSchemas;
 use crate::FunctionCall;
-pub(crate) use streaming::CallDelta;
-use streaming::Emitted;
 
 /// Maximum length of a tool or parameter name in bytes.
 const MAX_NAME_BYTES: usize = 256;
@@ -84,6 +82,26 @@ pub(crate) enum ParseResult {
         /// Why the call is malformed; `None` if the text is not a call at all.
         reason: Option<String>,
     },
+}
+
+/// A delta of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CallDelta {
+    /// Start of the call, with the name of its tool.
+    Name(String),
+    /// JSON text that continues its arguments.
+    Arguments(String),
+}
+
+/// How much of a call's arguments is emitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Emitted {
+    /// Nothing: the call is not started.
+    None,
+    /// A part.
+    Partial,
+    /// All of them.
+    All,
 }
 
 #[derive(Debug, Clone)]

@@ -243,8 +243,14 @@ mod tests {
         };
         let (cpu, cuda) = (DeviceChoice::Cpu, DeviceChoice::Cuda(0));
         assert_eq!(with(cpu, Dtype::Auto).unwrap().dtype, Dtype::Float32);
-        assert_eq!(with(cuda, Dtype::Auto).unwrap().precision(), Precision::Bf16);
-        assert_eq!(with(cuda, Dtype::Float32).unwrap().precision(), Precision::F32);
+        assert_eq!(
+            with(cuda, Dtype::Auto).unwrap().precision(),
+            Precision::Bf16
+        );
+        assert_eq!(
+            with(cuda, Dtype::Float32).unwrap().precision(),
+            Precision::F32
+        );
         let error = with(cpu, Dtype::Bfloat16).unwrap_err().to_string();
         assert!(error.contains("engine.dtype = \"auto\""), "{error}");
     }

@@ -98,9 +98,7 @@ impl MemoryPlan {
         let engine = engine_options(config);
         let host = CpuMemory::new(model, engine.quantization, engine.num_threads);
         let memory = match on.device {
-            DeviceChoice::Cuda(_) => {
-                BackendMemory::Cuda(CudaMemory::new(model, on.precision()))
-            }
+            DeviceChoice::Cuda(_) => BackendMemory::Cuda(CudaMemory::new(model, on.precision())),
             DeviceChoice::Auto | DeviceChoice::Cpu => BackendMemory::Cpu(host),
         };
         let blocks = engine.kv_cache_blocks(memory.block());

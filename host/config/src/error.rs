@@ -1,8 +1,13 @@
-//! Error messages for a configuration file that does not parse or holds an invalid value: one line with the position,
-//! the problem and the nearest known key.
+//! The error of reading a configuration, and its messages for a file that does not parse or holds an invalid value: one
+//! line with the position, the problem and the nearest known key.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+
+/// A configuration could not be read. The message has the file and line, the key, and what is allowed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(pub(crate) String);
 
 /// Formats a parse error of `text`.
 pub(crate) fn parse_error(text: &str, error: &toml::de::Error) -> String {

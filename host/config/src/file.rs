@@ -4,15 +4,11 @@
 use std::path::Path;
 
 use crate::config::Config;
-use crate::error;
+use crate::error::{self, ConfigError};
+use crate::overlay::overlay;
 use crate::overrides::Overrides;
 use crate::renamed;
 use crate::sections::training::TrainableParameters;
-
-/// A configuration could not be read. The message has the file and line, the key, and what is allowed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ConfigError(pub(crate) String);
 
 /// Defaults for the embedded model. It is a thousand times smaller than the models the general defaults are made for,
 /// so it takes a higher learning rate and smaller batches, and a demo is quick. At twice this rate it learns a style
@@ -195,18 +191,6 @@ fn estimate_parameters(path: &Path) -> u64 {
 fn read(table: toml::Table) -> Result<Config, ConfigError> {
     let config: Result<Config, _> = table.try_into();
     config.map_err(|e| ConfigError(error::with_suggestion(e.message())))
-}
-
-/// Merges `over` into `base`, table by table.
-pub(crate) fn overlay(base: &mut toml::Table, over: toml::Table) {
-    for (key, value) in over {
-        match (base.get_mut(&key), value) {
-            (Some(toml::Value::Table(below)), toml::Value::Table(above)) => overlay(below, above),
-            (_, value) => {
-                base.insert(key, value);
-            }
-        }
-    }
 }
 
 #[cfg(test)]

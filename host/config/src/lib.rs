@@ -19,6 +19,7 @@ mod config;
 mod duration;
 mod error;
 mod file;
+mod overlay;
 mod overrides;
 mod page;
 mod print;
@@ -33,7 +34,7 @@ mod size;
 
 pub use config::Config;
 pub use duration::{DurationText, duration_text, parse_duration};
-pub use file::ConfigError;
+pub use error::ConfigError;
 pub use page::markdown;
 pub use print::toml_text;
 pub use rules::OptionsError;

@@ -1,8 +1,9 @@
 //! Values from the environment and from `--set`, which override those of the file.
 
 use crate::config::Config;
-use crate::file::{ConfigError, overlay};
-use crate::{error, renamed};
+use crate::error::{self, ConfigError};
+use crate::overlay::overlay;
+use crate::renamed;
 
 /// Prefix of the environment's variables: `CLAWHOST_SERVER__PORT` is `server.port`. A variable without `__` after the
 /// prefix, such as `CLAWHOST_LOG`, is no key.

@@ -1,8 +1,6 @@
 //! The backend: the base model in host memory, and the trained weights that are loaded beside it.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use clawhost_chat::{ChatTemplate, Tokenizer};
 use clawhost_engine::backend::{AdapterSlot, Backend, Device, Runner};
@@ -12,10 +10,12 @@ use clawhost_engine::{
 };
 use clawhost_model::{LoadError, Model, ModelFiles, Quantization, TrainedWeights};
 
+use crate::cpu_model::{CpuModel, CpuWeights};
 use crate::device;
 use crate::kv::block_bytes;
-use crate::model::{CpuModel, CpuWeights, Decoder};
+use crate::model::Decoder;
 use crate::runner::CpuRunner;
+use crate::shared::Shared;
 use crate::train::CpuTrainSession;
 
 /// A model on the processors of this machine. Clones share its weights.
@@ -24,36 +24,13 @@ pub struct CpuBackend {
     shared: Arc<Shared>,
 }
 
-/// The weights, shared by a backend and its runners.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) model: Arc<Model>,
-    loaded: RwLock<HashMap<AdapterSlot, TrainedWeights>>,
-    last_slot: AtomicU32,
-}
-
-impl Shared {
-    /// The weights in a slot; `None` is the base model.
-    ///
-    /// # Panics
-    /// When nothing is loaded there.
-    pub(crate) fn weights(&self, slot: AdapterSlot) -> Option<TrainedWeights> {
-        let loaded = || self.loaded.read().unwrap_or_else(PoisonError::into_inner);
-        (slot != AdapterSlot::BASE).then(|| loaded()[&slot].clone())
-    }
-}
-
 impl CpuBackend {
     /// A backend that runs this model; [`Model::with_threads`] limits its threads.
     pub fn new(model: Arc<Model>) -> Self {
         // Ahead of the first step.
         Decoder::new(&model).pack_weights(None);
         Self {
-            shared: Arc::new(Shared {
-                model,
-                loaded: RwLock::default(),
-                last_slot: AtomicU32::new(AdapterSlot::BASE.0),
-            }),
+            shared: Arc::new(Shared::new(model)),
         }
     }
 
@@ -104,19 +81,11 @@ impl Backend for CpuBackend {
     fn load_adapter(&self, weights: &TrainedWeights) -> Result<AdapterSlot, ForwardError> {
         let model = weights.model(&self.shared.model);
         Decoder::new(model).pack_weights(weights.adapter().map(Arc::as_ref));
-        let slot = AdapterSlot(self.shared.last_slot.fetch_add(1, Ordering::Relaxed) + 1);
-        let loaded = self.shared.loaded.write();
-        let mut loaded = loaded.unwrap_or_else(PoisonError::into_inner);
-        loaded.insert(slot, weights.clone());
-        Ok(slot)
+        Ok(self.shared.insert(weights.clone()))
     }
 
     fn drop_adapter(&self, slot: AdapterSlot) {
-        let loaded = self.shared.loaded.write();
-        let mut loaded = loaded.unwrap_or_else(PoisonError::into_inner);
-        let weights = loaded.remove(&slot);
-        drop(loaded);
-        assert!(weights.is_some(), "nothing is loaded in slot {}", slot.0);
+        self.shared.remove(slot);
     }
 
     fn score(

@@ -37,6 +37,7 @@
 mod backend;
 mod bandwidth;
 mod cgroup;
+mod cpu_model;
 mod device;
 mod grad;
 mod kv;
@@ -47,13 +48,15 @@ mod ops;
 pub mod optimizer;
 mod runner;
 mod sampling;
+mod shared;
 mod train;
 
 pub use backend::{CpuBackend, load_engine, start_engine};
 pub use bandwidth::{BEYOND_CACHES, measure_read_bandwidth};
 pub use cgroup::MemoryLimit;
+pub use cpu_model::{CpuModel, CpuWeights};
 pub use device::{HostMemory, Processors};
 pub use grad::{GradientTarget, Gradients, PassMemory, TrainPass};
 pub use kv::{KvCache, block_bytes};
 pub use memory::CpuMemory;
-pub use model::{BatchRow, CpuModel, CpuWeights};
+pub use model::BatchRow;

@@ -5,7 +5,8 @@ use clawhost_engine::TrainLimits;
 use clawhost_model::{Adapter, LoraSpec, ModelConfig, Quantization, Weights};
 
 use crate::grad::PassMemory;
-use crate::model::{LayerValues, ModelPackedWeights, planned_pair_bytes};
+use crate::model::adapter::planned_pair_bytes;
+use crate::model::{LayerValues, ModelPackedWeights};
 
 /// The memory plan of a model on the CPU.
 #[derive(Debug, Clone, Copy)]
@@ -97,7 +98,7 @@ mod tests {
 
     use super::*;
     use crate::CpuBackend;
-    use crate::model::pack_adapter;
+    use crate::model::adapter::pack_adapter;
 
     #[test]
     fn the_plan_has_the_sizes_of_the_loaded_model() {

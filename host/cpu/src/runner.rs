@@ -9,12 +9,11 @@ use clawhost_engine::backend::{
 use clawhost_engine::{ForwardError, TokenBitmask};
 use clawhost_model::TrainedWeights;
 
-use crate::backend::Shared;
 use crate::kv::{BlockShape, KvMemory, RowKv};
 use crate::model::{Decoder, PassRow};
-use crate::ops::linear::Threads;
-use crate::ops::thread_pool;
+use crate::ops::thread_pool::{self, Threads};
 use crate::sampling::Sampler;
+use crate::shared::Shared;
 
 /// Cost of sampling per logit, in multiply-adds.
 const SAMPLE_COST_PER_LOGIT: usize = 16;

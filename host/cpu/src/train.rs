@@ -9,8 +9,9 @@ use clawhost_engine::{
 };
 use clawhost_model::{Model, TrainedWeights};
 
+use crate::cpu_model::CpuWeights;
 use crate::grad::{GradientTarget, Gradients, StoredPass};
-use crate::model::{CpuWeights, Decoder};
+use crate::model::Decoder;
 use crate::optimizer::{Parameter, update_adamw};
 
 /// Trainable weights over a base model.

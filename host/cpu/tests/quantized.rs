@@ -2,13 +2,12 @@
 //! served beside the checkpoint that they were made from.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
+mod greedy;
+
 use std::path::Path;
 
 use clawhost_cpu::{BatchRow, CpuModel, CpuWeights, load_engine};
-use clawhost_engine::{
-    Candidates, EngineOptions, Event, GenerateRequest, LossGradients, Priority, SamplingParams,
-    Sequence, TrainLimits,
-};
+use clawhost_engine::{Candidates, EngineOptions, LossGradients, Sequence, TrainLimits};
 use clawhost_model::testing::{GgufFile, random_adapter, tiny};
 use clawhost_model::{Adapter, Model, ModelFiles, Quantization, TrainedWeights};
 
@@ -168,27 +167,7 @@ fn greedy(files: &ModelFiles, quantization: Quantization, prompt: &str) -> Vec<u
         num_threads: 2,
         ..EngineOptions::default()
     };
-    let engine = load_engine(files, options).unwrap();
-    let mut generation = engine
-        .generate(GenerateRequest {
-            prompt: engine.tokenizer().encode(prompt).unwrap(),
-            sampling: SamplingParams {
-                max_tokens: 40,
-                temperature: 0.0,
-                ..SamplingParams::default()
-            },
-            version: engine.active(),
-            priority: Priority::Interactive,
-            user: None,
-        })
-        .unwrap();
-    let mut ids = Vec::new();
-    while let Some(event) = generation.blocking_next() {
-        if let Event::Token(token) = event {
-            ids.push(token.id);
-        }
-    }
-    ids
+    greedy::reply(&load_engine(files, options).unwrap(), prompt)
 }
 
 #[test]

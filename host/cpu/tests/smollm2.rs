@@ -9,15 +9,14 @@
     reason = "a test may fail by panicking, and this one reports figures, or that it cannot run"
 )]
 
+mod greedy;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clawhost_chat::Tokenizer;
 use clawhost_cpu::{CpuModel, load_engine};
-use clawhost_engine::{
-    Candidates, EngineOptions, Event, GenerateRequest, Priority, SamplingParams, Sequence,
-    SequenceScores,
-};
+use clawhost_engine::{Candidates, EngineOptions, Sequence, SequenceScores};
 use clawhost_model::{Model, ModelFiles, Quantization};
 
 const TEXT: &str = "The lighthouse stood at the end of a long, narrow strip of rock. Every evening at 18:45, the keeper \
@@ -71,26 +70,9 @@ fn replies(files: &ModelFiles, quantization: Quantization) -> Vec<String> {
     };
     let engine = load_engine(files, options).unwrap();
     let reply = |question: &str| {
-        let mut generation = engine
-            .generate(GenerateRequest {
-                prompt: engine.tokenizer().encode(&prompt(question)).unwrap(),
-                sampling: SamplingParams {
-                    max_tokens: 40,
-                    temperature: 0.0,
-                    ..SamplingParams::default()
-                },
-                version: engine.active(),
-                priority: Priority::Interactive,
-                user: None,
-            })
-            .unwrap();
-        let mut ids = Vec::new();
-        while let Some(event) = generation.blocking_next() {
-            if let Event::Token(token) = event {
-                ids.push(token.id);
-            }
-        }
-        engine.tokenizer().decode(&ids)
+        engine
+            .tokenizer()
+            .decode(&greedy::reply(&engine, &prompt(question)))
     };
     QUESTIONS.map(reply).to_vec()
 }

@@ -4,10 +4,11 @@
 //! calls [`yield_to_requests`] between layers. This is the only place that changes a thread's priority.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use crate::engine_load::EngineLoad;
 use crate::handle::Engine;
 
 thread_local! {
@@ -15,49 +16,6 @@ thread_local! {
     static CURRENT: RefCell<Option<BackgroundWork>> = const { RefCell::new(None) };
     /// The last yield: wall time, and the CPU time of this thread.
     static LAST_YIELD: Cell<Option<(Instant, Duration)>> = const { Cell::new(None) };
-}
-
-/// Whether the engine has requests, shared by the engine thread and background work.
-#[derive(Debug, Default)]
-pub(crate) struct EngineLoad {
-    state: Mutex<LoadState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct LoadState {
-    busy: bool,
-    waiting: usize,
-}
-
-impl EngineLoad {
-    /// Sets whether the engine has running requests. Called by the engine thread.
-    pub(crate) fn set_busy(&self, busy: bool) {
-        let mut state = self.lock();
-        if std::mem::replace(&mut state.busy, busy) && !busy {
-            self.changed.notify_all();
-        }
-    }
-
-    /// Number of threads that wait for requests to finish.
-    pub(crate) fn waiting(&self) -> usize {
-        self.lock().waiting
-    }
-
-    /// Waits until there is no request, `unthrottled` is set, or `timeout` has passed.
-    fn wait_until_idle(&self, timeout: Duration, unthrottled: &AtomicBool) {
-        let mut state = self.lock();
-        state.waiting += 1;
-        let result = self.changed.wait_timeout_while(state, timeout, |state| {
-            state.busy && !unthrottled.load(Ordering::SeqCst)
-        });
-        let (mut state, _) = result.unwrap_or_else(PoisonError::into_inner);
-        state.waiting -= 1;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, LoadState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Background work that shares the machine with an engine. Clones refer to the same work.
@@ -91,11 +49,7 @@ impl BackgroundWork {
 
     /// Stops throttling the work, so that a server that shuts down does not wait for it.
     pub fn stop_yielding(&self) {
-        // Under the lock, so that no thread checks the flag before this and starts to wait after it.
-        let state = self.load.lock();
-        self.unthrottled.store(true, Ordering::SeqCst);
-        drop(state);
-        self.load.changed.notify_all();
+        self.load.stop_waiting(&self.unthrottled);
     }
 
     /// Whether the work waits at its next yield.

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::scheduler::{Scheduler, panic_message};
 use super::stats::EngineStats;
 use super::waiting_queue::WaitingQueue;
-use crate::background::EngineLoad;
+use crate::engine_load::EngineLoad;
 
 /// State of the engine thread: what it owns, and what it shares with the handles.
 pub(super) struct EngineCore {

@@ -15,7 +15,7 @@ use super::sequence::Sequence;
 use super::stats::EngineStats;
 use super::waiting_queue::WaitingQueue;
 use crate::backend::{Backend, ForwardError, SequenceScores};
-use crate::background::EngineLoad;
+use crate::engine_load::EngineLoad;
 use crate::sampling::{GrammarCompiler, SamplingError, SamplingParams};
 use clawhost_chat::{ChatTemplate, ReplyFormat, Tokenizer};
 use clawhost_model::{LoadError, Model, ModelConfig, ModelFiles, TrainedWeights};

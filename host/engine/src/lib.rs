@@ -46,6 +46,7 @@ mod block_pool;
 mod block_table;
 mod checkpoint_files;
 mod engine_core;
+mod engine_load;
 mod fair_share;
 mod handle;
 mod loaded_version;

@@ -8,7 +8,9 @@ use crate::keys::ApiKey;
 use crate::limits::RateLimit;
 use crate::origins::AllowedOrigins;
 use crate::tls::Tls;
-use crate::versions::MAX_FULL_COPIES;
+
+/// Most full copies of the weights in memory, including the active one: each is as large as the base model.
+pub(crate) const MAX_FULL_COPIES: usize = 2;
 
 /// Settings of a [`Gateway`](crate::Gateway). Start from [`GatewayOptions::new`] and change fields.
 #[derive(Debug, Clone)]

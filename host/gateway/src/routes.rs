@@ -31,6 +31,11 @@ const RESPONSES_REQUEST: RequestSchema = (
     ],
 );
 
+/// Serves the OpenAPI document.
+async fn show_openapi() -> axum::Json<serde_json::Value> {
+    axum::Json(openapi::document(&routes()))
+}
+
 /// All operations.
 pub(crate) fn routes() -> Vec<Operation> {
     use ResponseBody::{Empty, Events, Json, JsonOrEvents, Text};
@@ -72,7 +77,7 @@ pub(crate) fn routes() -> Vec<Operation> {
              receives everything, another key its own turns.",
         ),
         get(
-            openapi::show,
+            show_openapi,
             "openapi",
             "/openapi.json",
             Json(schema::<openapi::Document>),

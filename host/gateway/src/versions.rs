@@ -10,13 +10,10 @@ use clawhost_engine::{Engine, LoadedVersion};
 use clawhost_model::TrainedWeights;
 
 use crate::error::ApiError;
-use crate::options::GatewayOptions;
+use crate::options::{GatewayOptions, MAX_FULL_COPIES};
 
 /// Hex digits of a digest in `x-clawhost-adapter`.
 const DIGEST_PREFIX_LENGTH: usize = 12;
-
-/// Most full copies of the weights in memory, including the active one: each is as large as the base model.
-pub(crate) const MAX_FULL_COPIES: usize = 2;
 
 /// The loaded adapter versions, newest last.
 pub(crate) struct Versions {

@@ -5,8 +5,9 @@ use std::path::Path;
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 
+use crate::connection::open_reader;
 use crate::error::{DbError, JournalError};
-use crate::journal::{Journal, open_reader};
+use crate::journal::Journal;
 use crate::private;
 
 impl Journal {

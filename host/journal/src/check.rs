@@ -10,8 +10,8 @@ use rusqlite::Connection;
 
 use crate::checkpoint::wal_path;
 use crate::codec::Unsigned;
+use crate::connection::{FILE, open_reader};
 use crate::error::{DbError, JournalError};
-use crate::journal::{FILE, open_reader};
 use crate::schema::{self, Shape};
 use crate::tally::{self, FIRST_SCHEMA, TABLES, Tally};
 use crate::wal;

@@ -17,15 +17,13 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
+use crate::connection::Writer;
 use crate::error::{DbError, JournalError};
-use crate::journal::Writer;
 
 /// WAL size at which the thread runs a checkpoint.
 const WAL_BYTES: u64 = 16 << 20;
 /// Maximum time that a commit stays only in the WAL.
 const MAX_WAL_AGE: Duration = Duration::from_secs(10);
-/// WAL pages of 4 KiB at which a commit runs the checkpoint itself: 64 MiB.
-pub(crate) const AUTOCHECKPOINT_PAGES: u32 = 16_384;
 
 /// State shared by commits and the checkpoint thread.
 #[derive(Debug)]

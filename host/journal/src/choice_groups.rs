@@ -10,10 +10,10 @@ use crate::error::{DbError, JournalError};
 use crate::ids::{SampleId, SessionId, TurnId};
 use crate::journal::Journal;
 use crate::judgements::{PARENT_READY, mark_evidence_judged, not_judgeable, write_judgement};
+use crate::readiness::{require_turn, update_readiness};
 use crate::records::{EvidenceSnapshot, JudgingState, NewJudgement, TurnRecord, TurnState};
 use crate::retractions::saw_retracted_next_state;
 use crate::rows;
-use crate::turns::{require_turn, update_readiness};
 
 /// SQL: a choice of request `c.request` is still being generated.
 const STILL_GENERATING: &str =
@@ -190,16 +190,6 @@ pub(crate) fn open_group(tx: &Transaction<'_>, request: i64) -> Result<(), DbErr
 fn close_group(tx: &Transaction<'_>, request: i64, how: &str) -> Result<(), DbError> {
     tx.prepare_cached("UPDATE choices SET judged = ?2 WHERE request = ?1 AND judged = 'not'")?
         .execute((request, how))?;
-    Ok(())
-}
-
-/// Called when a turn is judged on its own: from now on the other choices of its request are too.
-pub(crate) fn close_for_single_judging(tx: &Transaction<'_>, turn: TurnId) -> Result<(), DbError> {
-    tx.prepare_cached(
-        "UPDATE choices SET judged = 'apart'
-         WHERE judged = 'not' AND request = (SELECT request FROM turns WHERE id = ?1)",
-    )?
-    .execute([turn.0])?;
     Ok(())
 }
 

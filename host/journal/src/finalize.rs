@@ -12,8 +12,8 @@ use crate::error::{DbError, JournalError};
 use crate::ids::{SampleId, SessionId, TurnId};
 use crate::journal::Journal;
 use crate::judgements::insert_sample;
+use crate::readiness::require_session;
 use crate::records::{JudgingState, NewSample};
-use crate::turns::require_session;
 
 /// SQL: no turn of session `s` is being generated or waits to be judged.
 const NOTHING_PENDING: &str = "NOT EXISTS (SELECT 1 FROM turns t WHERE t.session = s.id

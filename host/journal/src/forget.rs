@@ -11,8 +11,8 @@ use crate::codec::{Json, Unsigned};
 use crate::error::{DbError, JournalError};
 use crate::ids::{SampleId, SessionId, TurnId};
 use crate::journal::Journal;
+use crate::readiness::require_session;
 use crate::records::ForgetRecord;
-use crate::turns::require_session;
 
 impl Journal {
     /// Deletes a session with its requests, replies, feedback, verdicts, hints, receipts and samples, including trained

@@ -11,28 +11,21 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::sync::watch;
 
-use crate::checkpoint::{AUTOCHECKPOINT_PAGES, Checkpointer, run_checkpoint, wal_path};
+use crate::checkpoint::{Checkpointer, run_checkpoint, wal_path};
+use crate::connection::{FILE, Writer, configure, open_reader, open_writer};
 use crate::error::{DbError, JournalError};
 use crate::lock::Lock;
-use crate::tally::{self, Tally};
+use crate::tally;
 use crate::watermark::WatermarkFile;
 use crate::{check, private, schema};
 
-/// Name of the database in the data directory.
-pub(crate) const FILE: &str = "journal.sqlite";
-/// How long to wait for a lock of another program.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long closing waits for readers of other processes before it leaves the WAL in place.
 const CLOSE_BUSY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of idle reading connections.
 const IDLE_READERS: usize = 8;
-/// `cache_size` of a reading connection; negative values are KiB. The OS page cache holds the file anyway.
-const READER_CACHE_KIB: i64 = -512;
-/// Prepared statements cached per connection; more than there are different ones.
-const STATEMENT_CACHE: usize = 128;
 
 /// Handle of the journal. Clones share one database.
 ///
@@ -57,29 +50,6 @@ struct Store {
     lock: Option<Lock>,
     /// Declared last, so that [`Journal::wait_closed`] returns after the lock is released.
     changed: watch::Sender<u64>,
-}
-
-/// The writing connection, and the watermark that each commit updates.
-#[derive(Debug)]
-pub(crate) struct Writer {
-    conn: Connection,
-    /// `None` in memory or when opened read-only.
-    mark: Option<WatermarkFile>,
-}
-
-impl Writer {
-    /// Records that all commits so far are flushed to disk.
-    pub(crate) fn record_flush(&mut self) {
-        if let Some(mark) = &mut self.mark {
-            mark.record_flush();
-        }
-    }
-
-    fn record_commit(&mut self, tally: &Tally) {
-        if let Some(mark) = &mut self.mark {
-            mark.record_commit(tally);
-        }
-    }
 }
 
 impl Store {
@@ -316,26 +286,6 @@ fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn open_writer(path: &Path) -> Result<Connection, DbError> {
-    let mut conn = Connection::open(path)?;
-    conn.busy_timeout(BUSY_TIMEOUT)?;
-    schema::migrate(&mut conn, path, schema::MIGRATIONS)?;
-    let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
-    if mode != "wal" {
-        return Err(JournalError::Io {
-            path: path.to_path_buf(),
-            source: std::io::Error::other(format!(
-                "SQLite cannot use a write-ahead log there (journal mode {mode}); use a local disk"
-            )),
-        }
-        .into());
-    }
-    conn.pragma_update(None, "synchronous", "NORMAL")?;
-    conn.pragma_update(None, "wal_autocheckpoint", AUTOCHECKPOINT_PAGES)?;
-    configure(&conn)?;
-    Ok(conn)
-}
-
 /// Creates the database with mode 0600 if it is missing, and restricts the existing files. SQLite gives its `-wal` and
 /// `-shm` files the mode of the database.
 fn restrict_database_files(path: &Path) -> std::io::Result<()> {
@@ -354,22 +304,5 @@ fn restrict_database_files(path: &Path) -> std::io::Result<()> {
             private::restrict(&beside)?;
         }
     }
-    Ok(())
-}
-
-pub(crate) fn open_reader(path: &Path) -> Result<Connection, DbError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let conn = Connection::open_with_flags(path, flags)?;
-    conn.busy_timeout(BUSY_TIMEOUT)?;
-    conn.pragma_update(None, "cache_size", READER_CACHE_KIB)?;
-    configure(&conn)?;
-    Ok(conn)
-}
-
-fn configure(conn: &Connection) -> Result<(), DbError> {
-    conn.pragma_update(None, "foreign_keys", true)?;
-    // Overwrite deleted rows, so that deleted conversations cannot be read from free pages.
-    conn.pragma_update(None, "secure_delete", true)?;
-    conn.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
     Ok(())
 }

@@ -3,13 +3,13 @@
 use rusqlite::Transaction;
 use serde_json::Value;
 
-use crate::choice_groups::close_for_single_judging;
 use crate::clock::now_ms;
 use crate::codec::{encode_json, finite};
 use crate::error::{DbError, JournalError};
 use crate::hints::{has_hint, insert_hint};
 use crate::ids::{SampleId, TurnId};
 use crate::journal::Journal;
+use crate::readiness::{require_turn, update_readiness};
 use crate::receipts::insert_receipts;
 use crate::records::{
     Evidence, EvidenceSnapshot, JudgementOutcome, JudgingState, NewJudgement, NewSample,
@@ -17,7 +17,6 @@ use crate::records::{
 };
 use crate::retractions::saw_retracted_next_state;
 use crate::rows;
-use crate::turns::{require_turn, update_readiness};
 
 /// SQL: the parent of turn `t` waits to be judged. Its reward enters the baseline of `t`, so it is judged first.
 pub(crate) const PARENT_READY: &str =
@@ -98,11 +97,21 @@ impl Journal {
                 return Err(not_judgeable(turn, state, judging).into());
             }
             let sample = write_judgement(tx, judgement, false)?;
-            close_for_single_judging(tx, turn)?;
+            close_choice_group(tx, turn)?;
             update_readiness(tx, turn)?;
             Ok(sample)
         })
     }
+}
+
+/// Closes the choice group of a turn that is judged on its own: from now on its other choices are too.
+fn close_choice_group(tx: &Transaction<'_>, turn: TurnId) -> Result<(), DbError> {
+    tx.prepare_cached(
+        "UPDATE choices SET judged = 'apart'
+         WHERE judged = 'not' AND request = (SELECT request FROM turns WHERE id = ?1)",
+    )?
+    .execute([turn.0])?;
+    Ok(())
 }
 
 /// Inserts a judgement and updates the judging state of its turn.

@@ -7,12 +7,12 @@ use crate::choice_groups;
 use crate::codec::{Json, encode_json, encode_u32s, encode_u64, finite};
 use crate::error::DbError;
 use crate::ids::{SessionId, TurnId};
+use crate::readiness::{require_turn, update_readiness};
 use crate::records::{
     Fork, JudgingState, MatchRecord, NewRequest, NewTurn, NextState, SessionUpsert, TurnKind,
     TurnState,
 };
 use crate::turn_lookup::insert_histories;
-use crate::turns::{require_turn, update_readiness};
 
 pub(crate) fn upsert_session(tx: &Transaction<'_>, session: &SessionUpsert) -> Result<(), DbError> {
     let written = tx

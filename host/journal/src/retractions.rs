@@ -10,8 +10,8 @@ use crate::codec::Json;
 use crate::error::{DbError, JournalError};
 use crate::ids::TurnId;
 use crate::journal::Journal;
+use crate::readiness::{require_turn, update_readiness};
 use crate::records::{Evidence, NewRetraction, Retraction};
-use crate::turns::{require_turn, update_readiness};
 
 /// Drop reason of a queued sample whose judgement used a next state that was retracted.
 pub const NEXT_STATE_RETRACTED: &str = "its next state was retracted";

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::health::{ABSTAINED, counts_as_failure, fault_reason, is_transient};
 use crate::judge::{CallFuture, Component, seed};
-use crate::judgement::{Deferral, JudgeError, JudgePanel, StopError};
+use crate::panel::{Deferral, JudgeError, JudgePanel, StopError};
 use crate::slots::{JudgeSlot, SlotList};
 use crate::votes::combine_votes;
 use clawhost_config::FaultPolicy;

@@ -4,8 +4,7 @@ use clawhost_journal::{
     HintRecord, Journal, JournalError, JudgementRecord, SampleRecord, TurnRecord, VerdictOutcome,
 };
 
-use crate::evidence::last_user_score;
-use crate::judgement::USER;
+use crate::evidence::{USER, last_user_score};
 use crate::votes::CombineVerdicts;
 use clawhost_config::CombineRule;
 use clawhost_config::JudgingOptions;

@@ -11,7 +11,7 @@ use clawhost_journal::TurnId;
 use tokio::time::Instant;
 
 use crate::job::{JudgeJob, PreviousAttempts};
-use crate::judgement::Deferral;
+use crate::panel::Deferral;
 
 /// A job that has ended.
 #[derive(Debug)]

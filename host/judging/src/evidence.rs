@@ -3,6 +3,9 @@
 use clawhost_journal::{Feedback, TurnRecord};
 use clawhost_plugins::{Message, Role};
 
+/// Source name of a verdict that the user gave.
+pub(crate) const USER: &str = "user";
+
 /// The evidence that no earlier judgement has used, and the user's score if there is one.
 pub(crate) struct Evidence<'a> {
     /// User scores that no judgement has recorded yet, oldest first.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::calls::{CallTarget, metrics_by_name, source_name};
 use crate::judge::Component;
-use crate::judgement::{JudgeError, JudgePanel};
+use crate::panel::{JudgeError, JudgePanel};
 
 /// The reason recorded when an extractor succeeds without a hint.
 const NO_ADVICE: &str = "nothing to advise";

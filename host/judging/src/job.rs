@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use crate::calls::panic_message;
 use crate::context::TurnContext;
-use crate::judgement::{Deferral, JudgeError, JudgePanel, Judgement, StopError};
+use crate::judgement::Judgement;
+use crate::panel::{Deferral, JudgeError, JudgePanel, StopError};
 
 /// A unit of judging that is recorded in one transaction.
 pub(crate) enum JudgeJob {

@@ -14,26 +14,12 @@ use serde_json::Value;
 
 use crate::calls::{CallTarget, ZeroReward, combine_attempts};
 use crate::context::TurnContext;
-use crate::evidence::Evidence;
+use crate::evidence::{Evidence, USER};
+use crate::panel::{JudgeError, JudgePanel};
 use crate::samples::{TRUNCATED, build_sample, training_reward};
-use crate::slots::JudgeSlots;
-use crate::status::JudgingStatus;
 use crate::trajectory::build_trajectory;
 use crate::votes::CombineVerdicts;
 use crate::votes::CombinedVerdict;
-use clawhost_config::{JudgingOptions, PluginsConfig};
-
-/// Source name of a verdict that the user gave.
-pub(crate) const USER: &str = "user";
-
-/// The judges of a run, with their options and status.
-pub(crate) struct JudgePanel {
-    pub(crate) slots: JudgeSlots,
-    pub(crate) options: JudgingOptions,
-    /// Settings and limits of the plugins.
-    pub(crate) plugins: PluginsConfig,
-    pub(crate) status: JudgingStatus,
-}
 
 /// The result of judging one turn, ready to be recorded.
 #[derive(Debug, Default)]
@@ -48,55 +34,6 @@ pub(crate) struct Judgement {
     pub(crate) keeps_previous: bool,
     pub(crate) hints: Vec<NewHint>,
     pub(crate) receipts: Vec<Value>,
-}
-
-/// A fault stopped judging because the fault policy is `stop`.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "{plugin} failed on {target} ({fault}) and judging.fault_policy is \"stop\"; the turn stays ready for the next start"
-)]
-pub(crate) struct StopError {
-    pub(crate) plugin: String,
-    pub(crate) target: String,
-    pub(crate) fault: String,
-}
-
-/// The host could not finish the calls. This says nothing about the turn or the plugin, so nothing is recorded and the
-/// judgement is retried later.
-#[derive(Debug)]
-pub(crate) struct Deferral {
-    pub(crate) reason: String,
-    /// Receipts of the calls that were made; they are recorded with the judgement that replaces this one.
-    pub(crate) receipts: Vec<Value>,
-}
-
-/// Why judging a turn returned no judgement.
-#[derive(Debug)]
-pub(crate) enum JudgeError {
-    Stopped(StopError),
-    Deferred(Deferral),
-}
-
-impl JudgeError {
-    /// Prepends the receipts of earlier calls.
-    pub(crate) fn with_earlier_receipts(self, mut previous: Vec<Value>) -> Self {
-        match self {
-            Self::Deferred(Deferral { reason, receipts }) => {
-                previous.extend(receipts);
-                Self::Deferred(Deferral {
-                    reason,
-                    receipts: previous,
-                })
-            }
-            stopped => stopped,
-        }
-    }
-}
-
-impl From<StopError> for JudgeError {
-    fn from(stopped: StopError) -> Self {
-        Self::Stopped(stopped)
-    }
 }
 
 impl CallTarget {

@@ -32,6 +32,7 @@ mod hints;
 mod job;
 mod judge;
 mod judgement;
+mod panel;
 mod rejudge;
 mod samples;
 mod session_end;

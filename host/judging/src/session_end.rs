@@ -12,7 +12,7 @@
 use clawhost_journal::{Journal, JournalError, NeutralChoice, NewSample, SessionId, TurnId};
 
 use crate::context::after_complaint;
-use crate::judgement::JudgePanel;
+use crate::panel::JudgePanel;
 use crate::samples::{NEUTRAL, baseline_key, provenance};
 
 /// Number of sessions handled per pass.

@@ -15,7 +15,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::deferred::{DeferredQueue, FinishedJob};
 use crate::job::{JobOutcome, JudgeJob};
-use crate::judgement::JudgePanel;
+use crate::panel::JudgePanel;
 use crate::session_end;
 use crate::slots::{JudgeSet, JudgeSlots};
 use crate::status::JudgingStatus;

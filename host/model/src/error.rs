@@ -140,3 +140,16 @@ fn fix_hint(file: &str) -> &'static str {
         _ => "a model directory must contain config.json, tokenizer.json and *.safetensors",
     }
 }
+
+/// The error of a key of `config.json`.
+pub(crate) fn invalid(
+    key: &'static str,
+    value: impl std::fmt::Display,
+    problem: &str,
+) -> LoadError {
+    LoadError::Config {
+        key,
+        value: value.to_string(),
+        problem: problem.to_owned(),
+    }
+}

@@ -34,12 +34,12 @@ pub mod testing;
 mod trained_weights;
 mod weights;
 
-pub use clawhost_config::Quantization;
-pub use config::{ModelConfig, RopeScaling, frequencies};
+pub use clawhost_config::{LoraSpec, Quantization, Target};
+pub use config::{ModelConfig, RopeScaling, TargetLayer, frequencies};
 pub use derived::Derived;
 pub use error::LoadError;
 pub use files::ModelFiles;
-pub use lora::{Adapter, LoraPair, LoraSpec, Target, TargetLayer};
+pub use lora::{Adapter, LoraPair};
 pub use model::Model;
 pub use quantized::{QuantizedLayer, QuantizedWeight};
 pub use trained_weights::TrainedWeights;

@@ -54,7 +54,7 @@ impl Checkpoint {
         let tensors = tensors
             .iter()
             .map(|(name, shape, values)| (name.as_str(), shape.as_slice(), values.as_slice()));
-        crate::lora::write_safetensors(&self.path().join(file), tensors).unwrap();
+        crate::tensors::write_safetensors(&self.path().join(file), tensors).unwrap();
     }
 
     fn load(&self) -> Result<Model, LoadError> {

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use clawhost_config::Quantization;
+use clawhost_config::{Quantization, Target};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -13,8 +13,8 @@ use crate::derived::Derived;
 use crate::error::LoadError;
 use crate::files::ModelFiles;
 use crate::load;
-use crate::lora::{Target, write_safetensors};
 use crate::quantized::Format;
+use crate::tensors::write_safetensors;
 use crate::weights::{Weights, tensor_entries};
 
 const QUANTIZED_PARAMETERS: &str = "full-parameter training is rejected for a quantized model";

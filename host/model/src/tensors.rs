@@ -4,7 +4,7 @@
 //! The file is untrusted: its header is bounded, and every range is checked against the file's length before anything
 //! is read. This module does not interpret the tensors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -336,4 +336,22 @@ fn to_f32(bytes: &[u8], dtype: DType) -> candle_core::Result<Vec<f32>> {
     let count = bytes.len() / dtype.size_in_bytes();
     let raw = Tensor::from_raw_buffer(bytes, dtype, &[count], &Device::Cpu)?;
     raw.to_dtype(DType::F32)?.to_vec1()
+}
+
+/// Writes named f32 tensors as one safetensors file.
+pub(crate) fn write_safetensors<'a>(
+    path: &Path,
+    tensors: impl Iterator<Item = (&'a str, &'a [usize], &'a [f32])>,
+) -> Result<(), LoadError> {
+    let failed = |reason: String| LoadError::Write {
+        path: path.to_owned(),
+        source: std::io::Error::other(reason),
+    };
+    let mut map = HashMap::new();
+    for (name, shape, values) in tensors {
+        let tensor =
+            Tensor::from_slice(values, shape, &Device::Cpu).map_err(|e| failed(e.to_string()))?;
+        map.insert(name.to_owned(), tensor);
+    }
+    candle_core::safetensors::save(&map, path).map_err(|e| failed(e.to_string()))
 }

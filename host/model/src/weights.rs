@@ -6,11 +6,10 @@
 
 use std::ops::Range;
 
-use clawhost_config::Quantization;
+use clawhost_config::{Quantization, Target};
 use sha2::{Digest, Sha256};
 
-use crate::config::ModelConfig;
-use crate::lora::{Target, TargetLayer};
+use crate::config::{ModelConfig, TargetLayer};
 use crate::quantized::{Format, QuantizedLayer, QuantizedWeight};
 
 /// One decoder layer.

@@ -12,12 +12,13 @@ use clawhost_journal::{
 
 use crate::ambiguity::{self, Ambiguity, RequestShape};
 use crate::continuations::{Continuation, find_continuations};
-use crate::decision::{Decision, RequestMatcher};
+use crate::decision::Decision;
 use crate::error::SessionError;
 use crate::lookup::{Lookup, awaits_next_state};
 use crate::matching::ReplyPresence;
 use crate::next_state::FollowingMessages;
 use crate::normalize::{NormalizedMessage, normalize_all};
+use crate::request_matcher::RequestMatcher;
 
 /// Maximum length of a chain of retries that is followed to the first request.
 const MAX_RETRY_CHAIN: usize = 8;

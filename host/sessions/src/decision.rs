@@ -16,27 +16,15 @@ use clawhost_journal::{
     TurnId, TurnKind, TurnRecord, TurnState, TurnSummary,
 };
 
-use crate::digests::{HistoryDigests, request_digest, trail};
+use crate::digests::{HistoryDigests, trail};
 use crate::error::SessionError;
 use crate::history::compare_histories;
-use crate::lookup::{Caller, Lookup};
 use crate::matching::{ReplyPresence, Search, TurnMatch, find_continued_turn, round_to_hundredths};
 use crate::next_state::FollowingMessages;
 use crate::normalize::{NormalizedMessage, normalize_all};
-use crate::request::IncomingRequest;
+use crate::request_matcher::{ExplicitSession, RequestMatcher};
 use crate::retry::RetryMatch;
 use crate::user_messages::UserMatch;
-use clawhost_config::SessionOptions;
-
-/// A session that the client named.
-pub(crate) struct ExplicitSession {
-    /// The session; not in the journal yet if its name is new.
-    pub(crate) id: SessionId,
-    /// Its name.
-    pub(crate) name: String,
-    /// `header` or `body`.
-    pub(crate) origin: &'static str,
-}
 
 /// What to record for a request.
 pub(crate) struct Decision {
@@ -64,37 +52,7 @@ pub(crate) struct Decision {
     pub(crate) histories: Vec<String>,
 }
 
-/// Decides about one request.
-pub(crate) struct RequestMatcher<'a> {
-    pub(crate) lookup: Lookup<'a>,
-    pub(crate) options: &'a SessionOptions,
-    pub(crate) incoming: &'a IncomingRequest,
-    pub(crate) now_ms: i64,
-    pub(crate) normalized: Vec<NormalizedMessage>,
-    pub(crate) named: Option<ExplicitSession>,
-    pub(crate) kind: TurnKind,
-}
-
-impl<'a> RequestMatcher<'a> {
-    /// Prepares a request.
-    pub(crate) fn new(
-        lookup: Lookup<'a>,
-        options: &'a SessionOptions,
-        incoming: &'a IncomingRequest,
-        named: Option<ExplicitSession>,
-        now_ms: i64,
-    ) -> Self {
-        Self {
-            lookup,
-            options,
-            incoming,
-            now_ms,
-            normalized: normalize_all(&incoming.messages),
-            named,
-            kind: declared_kind(incoming),
-        }
-    }
-
+impl RequestMatcher<'_> {
     /// Makes the decision.
     pub(crate) fn decide(&self) -> Result<Decision, SessionError> {
         let mut decision = match &self.named {
@@ -116,30 +74,6 @@ impl<'a> RequestMatcher<'a> {
             trail: trail(&self.normalized),
         };
         Ok(decision)
-    }
-
-    pub(crate) fn caller(&self) -> Caller<'_> {
-        Caller {
-            key: self.incoming.key.as_deref(),
-            user: self.incoming.user.as_deref(),
-            trace: self.incoming.trace.as_deref(),
-            request: self.incoming.request_id.as_deref(),
-        }
-    }
-
-    pub(crate) fn digest(&self, without: Option<usize>) -> String {
-        let kept = self
-            .normalized
-            .iter()
-            .enumerate()
-            .filter(|(at, _)| Some(*at) != without)
-            .map(|(_, message)| message);
-        request_digest(kept, &self.incoming.tools)
-    }
-
-    /// Digest of a part of the request.
-    pub(crate) fn digest_of(&self, messages: &[NormalizedMessage]) -> String {
-        request_digest(messages.iter(), &self.incoming.tools)
     }
 
     fn decide_by_content(&self) -> Result<Decision, SessionError> {
@@ -372,17 +306,4 @@ impl<'a> RequestMatcher<'a> {
 enum Branch {
     Continue(String),
     Fork(String),
-}
-
-fn declared_kind(incoming: &IncomingRequest) -> TurnKind {
-    match incoming
-        .turn_type
-        .as_deref()
-        .map(|word| word.trim().to_ascii_lowercase())
-        .as_deref()
-    {
-        Some("main") => TurnKind::Main,
-        Some("side") => TurnKind::Side,
-        _ => TurnKind::Unknown,
-    }
 }

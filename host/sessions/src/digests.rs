@@ -188,7 +188,8 @@ pub(crate) fn short_digest(mark: &MessageDigest) -> String {
     hex(&mark[..6])
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Lower-case hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes
         .iter()
         .fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {

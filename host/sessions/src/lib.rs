@@ -80,6 +80,7 @@ mod opening;
 mod pending_ends;
 mod rendering;
 mod request;
+mod request_matcher;
 mod retry;
 mod sessions;
 mod similarity;

@@ -230,6 +230,7 @@ pub(crate) mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::digests::hex;
 
     /// A message of a role with one text.
     pub(crate) fn message(role: &str, text: &str) -> Message {
@@ -276,11 +277,7 @@ pub(crate) mod tests {
             ),
         ];
         for (message, expected) in rows {
-            let hex: String = digest(message.clone())
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect();
-            assert_eq!(hex, expected, "{message}");
+            assert_eq!(hex(&digest(message.clone())), expected, "{message}");
         }
     }
 

@@ -4,10 +4,11 @@
 use clawhost_chat::Role;
 use clawhost_journal::{MatchDecision, TurnSummary};
 
-use crate::decision::{Decision, RequestMatcher};
+use crate::decision::Decision;
 use crate::error::SessionError;
 use crate::matching::Search;
 use crate::normalize::NormalizedMessage;
+use crate::request_matcher::RequestMatcher;
 use crate::similarity::text_similarity;
 use crate::user_messages::UserMatch;
 

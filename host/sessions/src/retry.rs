@@ -9,7 +9,7 @@
 use clawhost_journal::{SessionId, TurnId, TurnState, TurnSummary};
 
 use crate::SessionError;
-use crate::decision::RequestMatcher;
+use crate::request_matcher::RequestMatcher;
 
 /// Maximum duration of a reply. The retry window counts from the end of the reply, so the search reaches back this much
 /// further.

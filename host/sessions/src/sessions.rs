@@ -10,12 +10,13 @@ use clawhost_journal::{
 use sha2::{Digest as _, Sha256};
 
 use crate::assignment::held_next_states;
-use crate::decision::{Decision, ExplicitSession, RequestMatcher};
-use crate::digests::reply_digest;
+use crate::decision::Decision;
+use crate::digests::{hex, reply_digest};
 use crate::error::{SESSION_ID_LIMIT, SessionError};
 use crate::lookup::Lookup;
 use crate::pending_ends::{PendingTurnEnds, TurnEnd};
 use crate::request::{IncomingRequest, Reply, SessionAssignment};
+use crate::request_matcher::{ExplicitSession, RequestMatcher};
 use clawhost_config::SessionOptions;
 
 /// Records live traffic as sessions and turns. Cheap to clone. All state is in the journal, so a new instance continues
@@ -307,13 +308,7 @@ fn new_session_id(
         hash.update(incoming.response_id.as_bytes());
         hash.update(ms.to_le_bytes());
         hash.update(attempt.to_le_bytes());
-        let id: String = hash
-            .finalize()
-            .iter()
-            .take(10)
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        let id = SessionId(format!("s-{id}"));
+        let id = SessionId(format!("s-{}", hex(&hash.finalize()[..10])));
         if !lookup.session_exists(&id)? {
             return Ok(id);
         }

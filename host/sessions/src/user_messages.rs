@@ -8,7 +8,6 @@
 use clawhost_chat::Role;
 use clawhost_journal::{TurnState, TurnSummary};
 
-use crate::decision::{ExplicitSession, RequestMatcher};
 use crate::digests::{UserDigests, user_messages, without_last};
 use crate::error::SessionError;
 use crate::history::{HistoryAgreement, compare_histories};
@@ -16,6 +15,7 @@ use crate::lookup::awaits_next_state;
 use crate::matching::{DISTINCTIVE_CHARS, ReplyPresence, TurnMatch};
 use crate::normalize::{NormalizedMessage, normalize_all};
 use crate::rendering::{alphanumeric_text, is_same_rendered_text};
+use crate::request_matcher::{ExplicitSession, RequestMatcher};
 
 /// Number of user messages, from the last one backwards, tried as the last message of our turn's request.
 const MAX_POSITIONS: usize = 4;

@@ -5,6 +5,7 @@
 //! in shard order. So the result depends on seed, data and options, never on the number of threads. Sequences come from
 //! an iterator.
 
+mod example;
 mod options;
 mod shard;
 
@@ -13,23 +14,15 @@ use std::time::{Duration, Instant};
 
 use clawhost_cpu::Gradients;
 use clawhost_cpu::optimizer::{Parameter, update_adamw};
-use clawhost_engine::{AdamW, AdamWState, ForwardError, OptimizerStep};
+use clawhost_engine::{AdamW, AdamWState, OptimizerStep};
 use clawhost_model::Model;
 
-use clawhost_training::OptionsError;
 use clawhost_training::optimizer::{LrSchedule, clip_factor};
+use example::validate_and_trim;
 use shard::Shards;
 
+pub use example::{Example, PretrainError};
 pub use options::PretrainOptions;
-
-/// A sequence with token weights.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Example {
-    /// Token ids, at least two.
-    pub tokens: Vec<u32>,
-    /// Weight of each token's prediction; 0 = not trained. The first is never used.
-    pub weights: Vec<f32>,
-}
 
 /// Progress after a step.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,38 +62,6 @@ pub struct PretrainOutput {
     pub tokens: u64,
     /// Wall time.
     pub time: Duration,
-}
-
-/// Why pretraining failed. The model is lost; a run with the same seed reproduces it.
-#[derive(Debug, thiserror::Error)]
-pub enum PretrainError {
-    /// An invalid option.
-    #[error(transparent)]
-    Options(#[from] OptionsError),
-    /// An invalid sequence.
-    #[error("sequence {index} is invalid: {reason}")]
-    Example {
-        /// Index of the sequence in the input, from 0.
-        index: u64,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The model rejected a sequence.
-    #[error(transparent)]
-    Forward(#[from] ForwardError),
-    /// Loss or gradient became NaN or infinite.
-    #[error(
-        "{what} of step {step} is not finite; try a lower pretrain.learning_rate or more warmup"
-    )]
-    NotFinite {
-        /// `loss` or `gradient`.
-        what: &'static str,
-        /// The step.
-        step: u64,
-    },
-    /// A worker thread panicked.
-    #[error("a pretraining thread panicked")]
-    Thread,
 }
 
 /// Trains `model` on `examples`. `progress` is called after every step and may stop training.
@@ -244,39 +205,6 @@ fn next_batch(
         }
     }
     Ok(batch)
-}
-
-/// Validates a sequence and removes the tokens after its last weight; none if no token has weight.
-fn validate_and_trim(
-    mut example: Example,
-    index: u64,
-    context: usize,
-) -> Result<Option<Example>, PretrainError> {
-    let invalid = |reason: String| Err(PretrainError::Example { index, reason });
-    if example.tokens.len() != example.weights.len() {
-        return invalid(format!(
-            "{} tokens but {} weights",
-            example.tokens.len(),
-            example.weights.len()
-        ));
-    }
-    if example.tokens.len() > context {
-        return invalid(format!(
-            "{} tokens exceed the model's context of {context}",
-            example.tokens.len()
-        ));
-    }
-    if !example.weights.iter().all(|w| w.is_finite() && *w >= 0.0) {
-        return invalid("a weight is negative or not finite".to_owned());
-    }
-    match example.weights.iter().skip(1).rposition(|w| *w > 0.0) {
-        None => Ok(None),
-        Some(last) => {
-            example.tokens.truncate(last + 2);
-            example.weights.truncate(last + 2);
-            Ok(Some(example))
-        }
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use clawhost_engine::{LossGradients, Sequence, TrainLimits};
 use clawhost_model::Model;
 
-use super::{Example, PretrainError};
+use super::example::{Example, PretrainError, validate_and_trim};
 
 /// Gradient values that a thread sums at once.
 const CHUNK: usize = 1 << 15;
@@ -101,7 +101,7 @@ pub(super) fn loss(
     let context = model.config().max_position_embeddings;
     let mut checked = Vec::with_capacity(examples.len());
     for (index, example) in (0u64..).zip(examples) {
-        checked.extend(super::validate_and_trim(example.clone(), index, context)?);
+        checked.extend(validate_and_trim(example.clone(), index, context)?);
     }
     if checked.is_empty() {
         return Ok(None);

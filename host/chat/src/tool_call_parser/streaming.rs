@@ -4,28 +4,8 @@
 //! emitted as they arrive, always as a prefix of a valid JSON object: a JSON object as far as it is scanned, unquoted
 //! values once they are complete, and unquoted strings as they arrive.
 
-use super::{Opening, Stage, ToolCallParser};
+use super::{CallDelta, Emitted, Opening, Stage, ToolCallParser};
 use crate::tool_schemas::ToolSchemas;
-
-/// A delta of a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum CallDelta {
-    /// Start of the call, with the name of its tool.
-    Name(String),
-    /// JSON text that continues its arguments.
-    Arguments(String),
-}
-
-/// How much of a call's arguments is emitted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Emitted {
-    /// Nothing: the call is not started.
-    None,
-    /// A part.
-    Partial,
-    /// All of them.
-    All,
-}
 
 impl ToolCallParser {
     /// Handles a member of the call object whose value is an object that starts at `at`.

@@ -3,33 +3,28 @@
 //! The crates contain the measurements; this module selects the workloads and prints the figures. Measurements that
 //! need a whole server (streaming over HTTP) are here.
 
+mod figures;
+mod model;
 mod plugins;
 mod serve;
 mod shapes;
 mod soak;
 mod streaming;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use clawhost_config::{DeviceChoice, Dtype};
 use clawhost_engine::measure::Spread;
-use clawhost_engine::{Backend, EngineOptions};
 use clawhost_journal::Journal;
 use clawhost_journal::bench::append_turns;
-use clawhost_model::ModelFiles;
 use clawhost_training::measure::{TrainWorkload, measure_updates};
 use clawhost_training::{TrainableParameters, TrainingOptions};
-use serde::Serialize;
 use serde_json::json;
 
-use self::shapes::Shape;
-use crate::device;
+use self::figures::{Figure, Shared, number, resident};
+use self::model::ModelFlags;
 use crate::output::print_result;
-use crate::serve::model_files;
 
 /// Arguments of `clawhost bench`.
 #[derive(Debug, Args)]
@@ -58,55 +53,6 @@ enum Command {
     /// Turns/s that the journal records
     #[command(after_help = "Example:\n  clawhost bench journal --json")]
     Journal(Shared),
-}
-
-/// Flags of every benchmark.
-#[derive(Debug, Clone, Args)]
-struct Shared {
-    /// Measured repetitions
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
-/// The model that is measured, and where it runs.
-#[derive(Debug, Clone, Args)]
-struct ModelFlags {
-    /// Model directory or GGUF file instead of the embedded model
-    #[arg(long, value_name = "PATH")]
-    model: Option<PathBuf>,
-    /// Random weights in the shape of a known model instead of a checkpoint
-    #[arg(long, value_name = "SHAPE", value_enum, conflicts_with = "model")]
-    random: Option<Shape>,
-    /// Device that runs the model: auto, cpu or cuda:N
-    #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Auto)]
-    device: DeviceChoice,
-}
-
-impl ModelFlags {
-    /// The files of the model; those of the embedded one for random weights, for which any tokenizer will do.
-    fn files(&self) -> Result<ModelFiles> {
-        model_files(self.model.as_deref())
-    }
-
-    /// The model on its device; `threads` limits those of a matrix product, 0 = one per processor.
-    fn backend(&self, threads: usize) -> Result<Arc<dyn Backend>> {
-        let device = device::choose(self.device, Dtype::Auto)?;
-        let Some(shape) = self.random else {
-            let options = EngineOptions {
-                num_threads: threads,
-                ..EngineOptions::default()
-            };
-            return Ok(device.load(&self.files()?, &options)?);
-        };
-        let model = shape.model()?;
-        device.run(match threads {
-            0 => model,
-            threads => model.with_threads(threads),
-        })
-    }
 }
 
 /// Flags of `bench train`.
@@ -139,15 +85,6 @@ enum TrainedParameters {
     Full,
 }
 
-/// One figure of a table.
-#[derive(Serialize)]
-struct Figure {
-    name: String,
-    unit: &'static str,
-    #[serde(flatten)]
-    spread: Spread,
-}
-
 /// Runs the command.
 pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
     let (command, shared, figures) = match &args.command {
@@ -173,18 +110,6 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
         });
         lines.collect()
     })
-}
-
-pub(crate) fn number(value: f64) -> String {
-    match value.abs() {
-        v if v >= 1000.0 => format!("{value:.0}"),
-        v if v >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.3}"),
-    }
-}
-
-fn streams_label(streams: usize) -> String {
-    format!("{streams} stream{}", if streams == 1 { "" } else { "s" })
 }
 
 fn journal(shared: &Shared) -> Result<Vec<Figure>> {
@@ -246,12 +171,4 @@ fn training(args: &TrainArgs) -> Result<Vec<Figure>> {
         figures.extend(mib.map(|mib| figure(name.to_owned(), "MiB", Spread::of(&[mib]))));
     }
     Ok(figures)
-}
-
-/// A field of /proc/self/status in MiB; None where the system has none.
-fn resident(line: &str) -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let value = status.lines().find_map(|one| one.strip_prefix(line))?;
-    let kib: f64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib / 1024.0)
 }

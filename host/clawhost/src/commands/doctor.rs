@@ -291,8 +291,17 @@ impl Start {
             );
             line(&mut text, "", &about);
         }
-        if let Some(ChosenDevice { device, dtype, reason }) = &self.device {
-            line(&mut text, "device", &format!("{device} in {dtype}: {reason}"));
+        if let Some(ChosenDevice {
+            device,
+            dtype,
+            reason,
+        }) = &self.device
+        {
+            line(
+                &mut text,
+                "device",
+                &format!("{device} in {dtype}: {reason}"),
+            );
         }
         if let Some(plan) = &self.plan {
             let about = format!(

@@ -71,7 +71,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<ExitCode> {
             args.turn.is_none() && args.session.is_none(),
             "pass either a step or a turn, not both"
         );
-        return step::explain(&journal, *step, args);
+        return step::explain(&journal, *step, &args.data, args.json);
     }
     let explained = match (&args.turn, &args.session) {
         (Some(turn), _) => {

@@ -140,7 +140,7 @@ impl LimitOverrides {
     /// These limits, and those of `defaults` that are not overridden.
     pub fn over(&self, defaults: &Limits) -> Limits {
         let mut merged = toml::Table::try_from(defaults).expect("limits are TOML");
-        crate::file::overlay(&mut merged, self.0.clone());
+        crate::overlay::overlay(&mut merged, self.0.clone());
         let limits: Limits = merged
             .try_into()
             .expect("the overrides were read as limits");

@@ -1,6 +1,24 @@
-//! Accumulated gradients: one buffer per trained tensor.
+//! Accumulated gradients: one buffer per trained tensor; and which tensors are trained.
 
 use clawhost_model::{Adapter, Model};
+
+/// The parameters for which gradients are computed.
+#[derive(Debug, Clone, Copy)]
+pub enum GradientTarget<'m> {
+    /// The tensors of this adapter; the base model is frozen.
+    Lora(&'m Adapter),
+    /// Every parameter of the model.
+    Full,
+}
+
+impl<'m> GradientTarget<'m> {
+    pub(crate) fn adapter(self) -> Option<&'m Adapter> {
+        match self {
+            Self::Lora(adapter) => Some(adapter),
+            Self::Full => None,
+        }
+    }
+}
 
 /// Gradients in the order of [`Adapter::tensors`] or [`Model::parameters`].
 #[derive(Debug, Clone, PartialEq)]

@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use clawhost_model::{ParameterIndex, Target, TargetLayer, TensorRole};
 
-use super::gradients::Gradients;
-use super::pass::GradientTarget;
+use super::gradients::{GradientTarget, Gradients};
 use crate::model::{Activations, Decoder, resize_exact};
-use crate::ops::linear::{self, Mat, Threads};
+use crate::ops::linear::{self, Mat};
 use crate::ops::rope::Angles;
+use crate::ops::thread_pool::Threads;
 use crate::ops::{attention, bias, norm, swiglu};
 
 /// The stored and recomputed inputs of a layer.

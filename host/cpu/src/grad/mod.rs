@@ -12,10 +12,10 @@ mod memory;
 mod packing;
 mod pass;
 
-pub use gradients::Gradients;
+pub use gradients::{GradientTarget, Gradients};
 pub use memory::PassMemory;
 pub(crate) use pass::StoredPass;
-pub use pass::{GradientTarget, TrainPass};
+pub use pass::TrainPass;
 
 #[cfg(test)]
 mod tests;

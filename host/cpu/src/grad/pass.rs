@@ -6,32 +6,14 @@ use clawhost_engine::background;
 use clawhost_engine::{ForwardError, LossGradients, Sequence, SequenceScores, TrainLimits};
 use clawhost_model::{Adapter, ParameterIndex};
 
-use super::gradients::Gradients;
+use super::gradients::{GradientTarget, Gradients};
 use super::layer_backward::{LayerInputs, Scratch, backward as layer_backward};
 use super::memory::stored_layers;
 use super::packing::PackedSequences;
 use crate::model::{Activations, AdapterGroup, Decoder, LayerPass, Purpose};
 use crate::ops::head::{self, HeadOutput, Partial};
-use crate::ops::linear::Threads;
+use crate::ops::thread_pool::Threads;
 use crate::ops::{norm, streamed_head};
-
-/// The parameters for which gradients are computed.
-#[derive(Debug, Clone, Copy)]
-pub enum GradientTarget<'m> {
-    /// The tensors of this adapter; the base model is frozen.
-    Lora(&'m Adapter),
-    /// Every parameter of the model.
-    Full,
-}
-
-impl<'m> GradientTarget<'m> {
-    pub(crate) fn adapter(self) -> Option<&'m Adapter> {
-        match self {
-            Self::Lora(adapter) => Some(adapter),
-            Self::Full => None,
-        }
-    }
-}
 
 /// A forward pass whose layer inputs are stored for [`TrainPass::backward`].
 pub struct TrainPass<'m> {

@@ -10,11 +10,12 @@ use std::ops::Range;
 use clawhost_engine::ForwardError;
 use clawhost_model::Adapter;
 
-use super::Decoder;
+use super::decoder::Decoder;
 use super::layer::{Activations, AdapterGroup, LayerPass, Purpose};
 use crate::kv::{KvCache, RowKv};
-use crate::ops::linear::{self, Mat, Threads};
-use crate::ops::{attention, norm, thread_pool};
+use crate::ops::linear::{self, Mat};
+use crate::ops::thread_pool::{self, Threads};
+use crate::ops::{attention, norm};
 
 thread_local! {
     /// Per-thread buffers reused between steps: freed buffers would be zeroed again at each allocation.
@@ -44,7 +45,7 @@ pub(crate) struct PassRow<'a> {
 
 impl Decoder<'_> {
     /// See [`super::CpuModel::forward`].
-    pub(super) fn forward_batch(
+    pub(crate) fn forward_batch(
         &self,
         rows: &mut [BatchRow<'_>],
     ) -> Result<Vec<f32>, ForwardError> {

@@ -5,11 +5,13 @@ use std::ops::Range;
 
 use clawhost_model::{Adapter, ModelConfig, Target, TargetLayer};
 
-use super::{Decoder, packed_pair};
+use super::adapter::packed_pair;
+use super::decoder::Decoder;
 use crate::ops::attention::{self, HeadKv};
-use crate::ops::linear::{self, Mat, Threads};
+use crate::ops::linear::{self, Mat};
 use crate::ops::rope::Angles;
-use crate::ops::{bias, norm, swiglu, thread_pool};
+use crate::ops::thread_pool::{self, Threads};
+use crate::ops::{bias, norm, swiglu};
 
 /// Minimum rows per task when an adapter is applied.
 const LORA_ROWS: usize = 16;

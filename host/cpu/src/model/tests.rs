@@ -1,9 +1,13 @@
 //! The forward pass with different chunks and batches.
 
-use clawhost_model::LoraSpec;
-use clawhost_model::testing::{random_adapter, tiny};
+use std::sync::OnceLock;
 
-use super::*;
+use clawhost_engine::ForwardError;
+use clawhost_model::testing::{random_adapter, tiny};
+use clawhost_model::{Adapter, LoraSpec, Model, ModelConfig};
+
+use super::Decoder;
+use crate::{BatchRow, CpuModel, KvCache};
 
 fn run(model: &Model, tokens: &[u32], adapter: Option<&Adapter>) -> Vec<f32> {
     let mut cache = model.new_cache();

@@ -14,8 +14,7 @@ use std::ops::Range;
 
 use pulp::{Simd, WithSimd};
 
-use super::linear::Threads;
-use super::thread_pool;
+use super::thread_pool::{self, Threads};
 
 /// Vectors per panel.
 const VECTORS: usize = 2;

@@ -5,8 +5,9 @@
 //! With z = logits / temperature and p = softmax(z): `d logprob / dz_i = [i = target] - p_i` and `d entropy / dz_i =
 //! -p_i (ln p_i + entropy)`. The log-prob of a candidate token has the same derivative as that of the target.
 
-use super::linear::{self, Mat, Threads};
+use super::linear::{self, Mat};
 use super::simd;
+use super::thread_pool::Threads;
 
 /// Positions whose logits are in memory at once.
 const CHUNK: usize = 64;

@@ -14,8 +14,9 @@ use std::ops::Range;
 use super::gemm::{Operand, gemm};
 use super::packed_weights::PackedWeights;
 use super::quantized;
+use super::simd;
 use super::small_batch::{BatchRows, InputVector, TILE_OUTPUTS, Tile};
-use super::{simd, thread_pool};
+use super::thread_pool::{self, Threads};
 use clawhost_model::QuantizedWeight;
 
 /// A view of a row-major matrix inside a larger buffer.
@@ -118,10 +119,6 @@ impl<'a> Mat<'a> {
         }
     }
 }
-
-/// The number of threads that one product may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Threads(pub(crate) usize);
 
 /// Up to this many rows the weight is read in place, for all rows at once; `gemm` copies it first, which pays off only for
 /// more rows.

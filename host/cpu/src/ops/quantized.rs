@@ -8,9 +8,9 @@ use std::ops::Range;
 
 use clawhost_model::QuantizedWeight;
 
-use super::linear::Threads;
+use super::simd;
 use super::small_batch::{BatchRows, TILE_OUTPUTS, Tile};
-use super::{simd, thread_pool};
+use super::thread_pool::{self, Threads};
 
 /// Values restored at once for a large batch: 4 MiB.
 const CHUNK_VALUES: usize = 1 << 20;

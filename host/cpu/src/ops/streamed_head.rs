@@ -6,8 +6,9 @@
 //! Positions with candidates need all their logits: [`super::head`].
 
 use super::head::{Position, TokenValue};
-use super::linear::{self, Mat, Threads};
-use super::{simd, thread_pool};
+use super::linear::{self, Mat};
+use super::simd;
+use super::thread_pool::{self, Threads};
 
 /// Positions multiplied at once.
 const ROWS: usize = 512;

@@ -17,7 +17,6 @@ use std::sync::{Mutex, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use super::linear::Threads;
 use clawhost_engine::background;
 
 /// Minimum work of a job, in multiply-adds, for which an awake second thread helps.
@@ -31,6 +30,10 @@ const SPIN_TIME: Duration = Duration::from_micros(200);
 
 /// Spins between two readings of the clock.
 const SPINS_PER_CHECK: usize = 64;
+
+/// The number of threads that one job may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Threads(pub(crate) usize);
 
 type Task<'a> = &'a (dyn Fn(usize) + Sync);
 

@@ -81,27 +81,7 @@ pub fn recorded_logprobs_of_a_full_copy_match_scoring(suite: Suite) {
 }
 
 pub fn reply_finishes_on_the_full_copy_it_started_with(suite: Suite) {
-    let (engine, permits) = suite.stepwise_engine(EngineOptions::default());
-    let published = engine.publish(1, full(1).weights);
-    assert_eq!(published.digest, full(1).digest);
-    let ask = |version: LoadedVersion| GenerateRequest {
-        version,
-        ..request(prompt(20, 1), 6, 20)
-    };
-    let mut before = engine.generate(ask(engine.active())).unwrap();
-    let mut reply = Reply::default();
-    for _ in 0..3 {
-        permits.send(()).unwrap();
-        reply.apply(before.blocking_next().unwrap());
-    }
-    engine.publish(2, Some(copy(2)));
-    let after = engine.generate(ask(engine.active())).unwrap();
-    drop(permits);
-    while let Some(event) = before.blocking_next() {
-        reply.apply(event);
-    }
-    reply.assert_agrees(&suite.run_alone(ask(full(1))), suite.tolerance);
-    Reply::collect(after).assert_agrees(&suite.run_alone(ask(full(2))), suite.tolerance);
+    serving::assert_finishes_on_its_version(suite, full);
 }
 
 pub fn prefix_cache_does_not_keep_a_full_copy_alive(suite: Suite) {

@@ -110,10 +110,15 @@ pub fn text_held_for_a_partial_stop_string_is_not_lost(suite: Suite) {
 }
 
 pub fn reply_finishes_on_the_version_it_started_with(suite: Suite) {
+    assert_finishes_on_its_version(suite, adapter_version);
+}
+
+/// A reply that began on version 1 finishes on it while others are published.
+pub(super) fn assert_finishes_on_its_version(suite: Suite, version: fn(u64) -> LoadedVersion) {
     let (engine, permits) = suite.stepwise_engine(EngineOptions::default());
     let step = || permits.send(()).unwrap();
-    let old = engine.publish(1, adapter_version(1).weights);
-    assert_eq!(old.digest, adapter_version(1).digest);
+    let old = engine.publish(1, version(1).weights);
+    assert_eq!(old.digest, version(1).digest);
     let ask = |version: LoadedVersion| GenerateRequest {
         version,
         ..request(prompt(20, 1), 6, 20)
@@ -124,7 +129,7 @@ pub fn reply_finishes_on_the_version_it_started_with(suite: Suite) {
         step();
         reply.apply(before.blocking_next().unwrap());
     }
-    engine.publish(2, adapter_version(2).weights);
+    engine.publish(2, version(2).weights);
     let after = engine.generate(ask(engine.active())).unwrap();
     engine.publish(0, None::<TrainedWeights>);
     assert_eq!(engine.active().digest, engine.model().digest());
@@ -132,9 +137,9 @@ pub fn reply_finishes_on_the_version_it_started_with(suite: Suite) {
     while let Some(event) = before.blocking_next() {
         reply.apply(event);
     }
-    reply.assert_agrees(&suite.run_alone(ask(adapter_version(1))), suite.tolerance);
+    reply.assert_agrees(&suite.run_alone(ask(version(1))), suite.tolerance);
     assert_eq!((before.version().version, after.version().version), (1, 2));
-    Reply::collect(after).assert_agrees(&suite.run_alone(ask(adapter_version(2))), suite.tolerance);
+    Reply::collect(after).assert_agrees(&suite.run_alone(ask(version(2))), suite.tolerance);
 }
 
 pub fn old_adapter_is_dropped_with_its_last_request(suite: Suite) {

@@ -166,31 +166,12 @@ pub(super) fn gain(trained: &ArmRecord, control: &ArmRecord, seed: u64) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conversation::{ConversationRecord, Ending};
-    use crate::scorer::Score;
+    use crate::demo::recorded;
 
     fn arm(values: &[f64], steps: u64, failures: usize) -> ArmRecord {
-        let record = |(index, value): (usize, &f64)| ConversationRecord {
-            index,
-            opening: String::new(),
-            replies: vec![],
-            reactions: vec![],
-            ending: Ending::Content,
-            first: Some(Score {
-                value: *value,
-                style: 1.0,
-                correctness: *value,
-            }),
-            draws: vec![],
-            failures: vec!["x".into(); if index == 0 { failures } else { 0 }],
-        };
-        ArmRecord {
-            name: "a".into(),
-            conversations: values.iter().enumerate().map(record).collect(),
-            steps,
-            seconds: 1.0,
-            waited_seconds: 0.0,
-        }
+        let mut record = recorded::arm(values, steps);
+        record.conversations[0].failures = vec!["x".into(); failures];
+        record
     }
 
     fn outcome(trained: ArmRecord, control: ArmRecord) -> DemoOutcome {

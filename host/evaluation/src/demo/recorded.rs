@@ -22,7 +22,8 @@ fn runs() -> BTreeMap<u64, Run> {
     serde_json::from_str(include_str!("recorded.json")).unwrap()
 }
 
-fn arm(values: &[f64], steps: u64) -> ArmRecord {
+/// An arm whose first replies have these scores.
+pub(super) fn arm(values: &[f64], steps: u64) -> ArmRecord {
     let conversation = |(index, value): (usize, &f64)| ConversationRecord {
         index,
         opening: String::new(),

@@ -1,6 +1,7 @@
 //! The scorer of the teacher's preference: friendly, specific and accurate comments.
 
-use super::{Score, numbers};
+use super::numbers;
+use super::score::Score;
 
 const WARM: &str = "good great nice nicely well lovely wonderful excellent fantastic super bravo hooray proud happy glad keep \
     thank thanks almost close nearly clever effort worry like love enjoyed welcome sure";

@@ -10,40 +10,15 @@ mod structured_outputs;
 mod tools;
 
 pub(crate) use messages::{ChatMessage, ContentPart, join_text};
-pub(crate) use request::{ChatFields, check_choices};
+pub(crate) use request::{Chat, ChatFields, StreamOptions, check_choices};
 pub(crate) use response::ChatCompletion;
 pub(crate) use structured_outputs::StructuredFields;
 pub(crate) use tools::ToolFields;
 
-use schemars::JsonSchema;
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::reply::{Dialect, FinishedChoice, InferenceRequest, RawRequest, ReplyContext, Usage};
-
-/// Settings of a chat completion that only this dialect has.
-#[derive(Debug, Default)]
-pub(crate) struct Chat {
-    pub(crate) stream: bool,
-    pub(crate) include_usage: bool,
-    pub(crate) logprobs: bool,
-    pub(crate) return_token_ids: bool,
-}
-
-/// Options of a stream.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[schemars(inline)]
-pub(crate) struct StreamOptions {
-    /// Whether the stream ends with the token counts.
-    include_usage: Option<bool>,
-}
-
-impl StreamOptions {
-    pub(crate) fn include_usage(options: Option<Self>) -> bool {
-        options.and_then(|options| options.include_usage) == Some(true)
-    }
-}
 
 impl Dialect for Chat {
     const REPLY_ID_PREFIX: &'static str = "chatcmpl-";

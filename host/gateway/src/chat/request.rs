@@ -12,7 +12,6 @@ use serde_json::Value;
 use super::messages::{self, ChatMessage};
 use super::sampling::{TopLogprobs, parse_sampling};
 use super::tools::{self, ToolFields};
-use super::{Chat, StreamOptions};
 use crate::error::ApiError;
 use crate::parse;
 use crate::parse::Count;
@@ -56,6 +55,29 @@ pub(crate) struct ChatFields {
     add_special_tokens: Option<bool>,
     #[schemars(skip)]
     modalities: Option<Vec<String>>,
+}
+
+/// Settings of a chat completion that only this dialect has.
+#[derive(Debug, Default)]
+pub(crate) struct Chat {
+    pub(crate) stream: bool,
+    pub(crate) include_usage: bool,
+    pub(crate) logprobs: bool,
+    pub(crate) return_token_ids: bool,
+}
+
+/// Options of a stream.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub(crate) struct StreamOptions {
+    /// Whether the stream ends with the token counts.
+    include_usage: Option<bool>,
+}
+
+impl StreamOptions {
+    pub(crate) fn include_usage(options: Option<Self>) -> bool {
+        options.and_then(|options| options.include_usage) == Some(true)
+    }
 }
 
 /// Parses a body and the session headers. `defaults` are the default sampling parameters of the model.

@@ -5,7 +5,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Chat, logprobs};
+use super::logprobs;
+use super::request::Chat;
 use crate::reply::{Choice, CompletionUsage, FinishedChoice, ReplyContext, Usage};
 
 /// A chat completion.

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Chat, logprobs};
+use super::logprobs;
+use super::request::Chat;
 use crate::error::ApiError;
 use crate::reply::{Choice, Delta, EventQueue, ReplyContext, StreamWriter, Usage};
 

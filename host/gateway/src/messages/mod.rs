@@ -11,7 +11,7 @@ mod request;
 mod tools;
 
 pub(crate) use reply::Message;
-pub(crate) use request::{ConversationFields, GenerationFields};
+pub(crate) use request::{ConversationFields, GenerationFields, Messages};
 pub(crate) use tools::ToolFields;
 
 use std::sync::Arc;
@@ -30,12 +30,6 @@ use crate::reply::{
 };
 use crate::shared::Shared;
 
-/// Settings of a messages request that only this dialect has.
-#[derive(Debug)]
-pub(crate) struct Messages {
-    stream: bool,
-}
-
 impl Dialect for Messages {
     const REPLY_ID_PREFIX: &'static str = "msg_";
     const CALL_ID_PREFIX: &'static str = "toolu_";
@@ -44,8 +38,7 @@ impl Dialect for Messages {
     type Writer = reply::MessageWriter;
 
     fn parse(raw: &RawRequest<'_>) -> Result<(InferenceRequest, Self), ApiError> {
-        let (request, stream) = request::parse(raw)?;
-        Ok((request, Self { stream }))
+        request::parse(raw)
     }
 
     fn is_streaming(&self) -> bool {
@@ -53,7 +46,7 @@ impl Dialect for Messages {
     }
 
     fn keep_alive() -> KeepAlive {
-        let ping = Event::default().event("ping").data(PING);
+        let ping = Event::default().event("ping").data(reply::PING);
         KeepAlive::new().event(ping)
     }
 
@@ -70,9 +63,6 @@ impl Dialect for Messages {
         reply::MessageWriter::new(context)
     }
 }
-
-/// Data of the keep-alive event.
-const PING: &str = r#"{"type": "ping"}"#;
 
 /// The number of prompt tokens.
 #[derive(Debug, Serialize, JsonSchema)]

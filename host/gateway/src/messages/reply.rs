@@ -5,10 +5,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::PING;
 use super::blocks::Blocks;
 use crate::error::ApiError;
 use crate::reply::{Choice, Delta, EventQueue, FinishedChoice, ReplyContext, StreamWriter, Usage};
+
+/// Data of the keep-alive event.
+pub(super) const PING: &str = r#"{"type": "ping"}"#;
 
 /// `stop_reason` and `stop_sequence` of a message.
 #[derive(Debug, Default)]

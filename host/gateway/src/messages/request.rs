@@ -6,7 +6,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::Messages;
 use super::history::{self, Block, TurnFields};
 use super::tools::{self, ToolFields};
 use crate::chat::sampling::{check_stops, parse_sampling};
@@ -107,11 +106,18 @@ struct ContextEdit {
     keep: Option<Value>,
 }
 
-/// Parses a request; the flag is `stream`.
-pub(super) fn parse(raw: &RawRequest<'_>) -> Result<(InferenceRequest, bool), ApiError> {
+/// Settings of a messages request that only this dialect has.
+#[derive(Debug)]
+pub(crate) struct Messages {
+    pub(super) stream: bool,
+}
+
+/// Parses a request.
+pub(super) fn parse(raw: &RawRequest<'_>) -> Result<(InferenceRequest, Messages), ApiError> {
     let (mut request, fields) = parse_common(raw)?;
     request.sampling.max_tokens = required(fields.max_tokens, "", "max_tokens")?.count();
-    Ok((request, fields.stream.unwrap_or(false)))
+    let stream = fields.stream.unwrap_or(false);
+    Ok((request, Messages { stream }))
 }
 
 /// Parses a `count_tokens` request, which has no `max_tokens`.

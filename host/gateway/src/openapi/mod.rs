@@ -7,7 +7,6 @@
 mod operation;
 mod types;
 
-use axum::Json;
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
@@ -17,19 +16,14 @@ pub(crate) use operation::{
 };
 pub(crate) use types::{Document, ErrorBody, Event, Explained, MessagesError};
 
-/// Serves the document.
-pub(crate) async fn show() -> Json<Value> {
-    Json(document())
-}
-
-/// Builds the document.
-pub(crate) fn document() -> Value {
+/// Builds the document of these operations.
+pub(crate) fn document(operations: &[Operation]) -> Value {
     let mut components = Components::new();
     let mut paths: Map<String, Value> = Map::new();
-    for operation in crate::routes::routes() {
+    for operation in operations {
         let path = operation.path.replace("{*", "{");
         let path = paths.entry(path).or_insert_with(|| json!({}));
-        path[operation.method] = operation_object(&operation, &mut components);
+        path[operation.method] = operation_object(operation, &mut components);
     }
     json!({
         "openapi": "3.1.0",
@@ -171,7 +165,7 @@ mod tests {
 
     #[test]
     fn references_match_the_defined_schemas() {
-        let document = document();
+        let document = document(&crate::routes::routes());
         let mut named = BTreeSet::new();
         references(&document, &mut named);
         let known: BTreeSet<String> = document["components"]["schemas"]

@@ -15,7 +15,7 @@ mod request;
 mod tools;
 
 pub(crate) use reply::Response;
-pub(crate) use request::ResponseFields;
+pub(crate) use request::{ResponseFields, Responses};
 pub(crate) use tools::ToolFields;
 
 use std::sync::Arc;
@@ -35,12 +35,6 @@ use crate::reply::{
 use crate::sessions::{PathResult, path_id};
 use crate::shared::Shared;
 
-/// Settings of a Responses request that only this dialect has.
-#[derive(Debug)]
-pub(crate) struct Responses {
-    stream: bool,
-}
-
 impl Dialect for Responses {
     const REPLY_ID_PREFIX: &'static str = "resp_";
     const CALL_ID_PREFIX: &'static str = "call_";
@@ -49,8 +43,7 @@ impl Dialect for Responses {
     type Writer = reply::ResponseWriter;
 
     fn parse(raw: &RawRequest<'_>) -> Result<(InferenceRequest, Self), ApiError> {
-        let (request, stream) = request::parse(raw)?;
-        Ok((request, Self { stream }))
+        request::parse(raw)
     }
 
     fn is_streaming(&self) -> bool {

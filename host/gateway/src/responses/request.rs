@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 use super::echo::RequestEcho;
 use super::history::{self, InputItem};
+use super::previous;
 use super::tools::{self, ToolFields};
-use super::{Responses, previous};
 use crate::chat::sampling::{TopLogprobs, parse_sampling};
 use crate::error::ApiError;
 use crate::parse;
@@ -91,8 +91,14 @@ enum TruncationMode {
     Disabled,
 }
 
-/// Parses a request; the flag is `stream`.
-pub(super) fn parse(raw: &RawRequest<'_>) -> Result<(InferenceRequest, bool), ApiError> {
+/// Settings of a Responses request that only this dialect has.
+#[derive(Debug)]
+pub(crate) struct Responses {
+    pub(super) stream: bool,
+}
+
+/// Parses a request.
+pub(super) fn parse(raw: &RawRequest<'_>) -> Result<(InferenceRequest, Responses), ApiError> {
     let body = raw.body;
     reject_unsupported(body, Endpoint::Responses)?;
     let fields: ResponseFields = parse::parse(body)?;
@@ -136,7 +142,8 @@ pub(super) fn parse(raw: &RawRequest<'_>) -> Result<(InferenceRequest, bool), Ap
         ..InferenceRequest::default()
     };
     request.echoed_fields = Some(RequestEcho::new(body, &request).into_fields());
-    Ok((request, fields.stream.unwrap_or(false)))
+    let stream = fields.stream.unwrap_or(false);
+    Ok((request, Responses { stream }))
 }
 
 /// Rejects background mode, stored conversations and prompts, logprobs and verbosity.

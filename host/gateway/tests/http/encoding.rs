@@ -5,11 +5,10 @@ use std::io::{Read, Write};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use futures_util::StreamExt;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 
-use crate::server::{ApiResponse, Server, chat_body};
+use crate::server::{ApiResponse, Server, chat_body, read_words};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -102,10 +101,7 @@ async fn streams_are_not_compressed_or_buffered() {
     assert_eq!(response.headers()["content-type"], "text/event-stream");
     assert!(!response.headers().contains_key("content-encoding"));
     let mut body = response.bytes_stream();
-    let mut seen = String::new();
-    while seen.matches("la ").count() < 3 {
-        seen.push_str(std::str::from_utf8(&body.next().await.unwrap().unwrap()).unwrap());
-    }
+    let seen = read_words(&mut body).await;
     let first: Value =
         serde_json::from_str(seen.lines().next().unwrap().strip_prefix("data: ").unwrap()).unwrap();
     assert_eq!(first["object"], "chat.completion.chunk");

@@ -3,11 +3,10 @@
 use clawhost_chat::Message;
 use clawhost_gateway::{ApiKey, RateLimit, Scope};
 use clawhost_journal::TurnState;
-use futures_util::StreamExt;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::server::{ApiResponse, Connection, Server, chat_body, head, until};
+use crate::server::{ApiResponse, Connection, Server, chat_body, head};
 
 const MESSAGES: &str = "/v1/messages";
 
@@ -621,23 +620,7 @@ async fn disconnect_cancels_and_records_the_partial_reply() {
         "L",
         json!({"max_tokens": 60_000, "stream": true, "session_id": "gone"}),
     );
-    let response = server
-        .request(Method::POST, MESSAGES)
-        .json(&request)
-        .send()
-        .await
-        .unwrap();
-    let mut stream = response.bytes_stream();
-    let mut seen = String::new();
-    while seen.matches("la ").count() < 3 {
-        seen.push_str(std::str::from_utf8(&stream.next().await.unwrap().unwrap()).unwrap());
-    }
-    drop(stream);
-    until("the engine cancels", || {
-        (server.engine.stats().cancelled == 1).then_some(())
-    })
-    .await;
-    let turn = server.ended(server.turns("gone")[0].id.0).await;
+    let turn = server.disconnect(MESSAGES, &request).await;
     assert_eq!(turn.state, TurnState::Aborted);
     let partial = turn.completion.unwrap();
     assert!(partial.reply.text().starts_with("la la la "));

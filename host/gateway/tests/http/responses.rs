@@ -3,11 +3,10 @@
 use clawhost_chat::{Message, Role};
 use clawhost_gateway::{ApiKey, Scope};
 use clawhost_journal::TurnState;
-use futures_util::StreamExt;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::server::{ApiResponse, Connection, Server, head, until};
+use crate::server::{ApiResponse, Connection, Server, head};
 
 const RESPONSES: &str = "/v1/responses";
 
@@ -481,23 +480,7 @@ async fn disconnect_cancels_and_records_the_partial_reply() {
         "L",
         json!({"max_output_tokens": 60_000, "stream": true, "session_id": "gone"}),
     );
-    let response = server
-        .request(Method::POST, RESPONSES)
-        .json(&request)
-        .send()
-        .await
-        .unwrap();
-    let mut stream = response.bytes_stream();
-    let mut seen = String::new();
-    while seen.matches("la ").count() < 3 {
-        seen.push_str(std::str::from_utf8(&stream.next().await.unwrap().unwrap()).unwrap());
-    }
-    drop(stream);
-    until("the engine cancels", || {
-        (server.engine.stats().cancelled == 1).then_some(())
-    })
-    .await;
-    let turn = server.ended(server.turns("gone")[0].id.0).await;
+    let turn = server.disconnect(RESPONSES, &request).await;
     assert_eq!(turn.state, TurnState::Aborted);
     let read = server
         .get(&format!("{RESPONSES}/{}", turn.response_id))

@@ -13,6 +13,7 @@ use clawhost_journal::{
     Journal, ReleaseChange, ReleaseState, SessionId, TurnId, TurnRecord, TurnState,
 };
 use clawhost_sessions::{SessionOptions, Sessions};
+use futures_util::{Stream, StreamExt};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -189,6 +190,33 @@ impl Server {
         })
         .await
     }
+
+    /// Sends a streaming request for an endless reply in session `gone`, disconnects during the reply and returns its
+    /// turn.
+    pub(crate) async fn disconnect(&self, path: &str, request: &Value) -> TurnRecord {
+        let request = self.request(Method::POST, path).json(request);
+        let response = request.send().await.unwrap();
+        let mut stream = response.bytes_stream();
+        read_words(&mut stream).await;
+        drop(stream);
+        until("the engine cancels", || {
+            let stats = self.engine.stats();
+            (stats.cancelled == 1 && stats.running == 0).then_some(())
+        })
+        .await;
+        self.ended(self.turns("gone")[0].id.0).await
+    }
+}
+
+/// Reads a stream of the reply to `L` until it has some words.
+pub(crate) async fn read_words<B: AsRef<[u8]>>(
+    stream: &mut (impl Stream<Item = reqwest::Result<B>> + Unpin),
+) -> String {
+    let mut seen = String::new();
+    while seen.matches("la ").count() < 3 {
+        seen.push_str(std::str::from_utf8(stream.next().await.unwrap().unwrap().as_ref()).unwrap());
+    }
+    seen
 }
 
 pub(crate) fn chat_body(text: &str, extra: Value) -> Value {

@@ -1,52 +1,10 @@
-//! Feedback, verdicts, judgements and samples.
-
-use std::collections::BTreeMap;
+//! Verdicts, judgements and samples.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{NewHint, Retraction, SampleHint, TurnRecord};
+use super::{NewHint, PluginMetrics, Retraction, SampleHint, SampleState, TurnRecord};
 use crate::ids::{SampleId, SessionId, StepId, TurnId};
-use crate::string_enum::string_enum;
-
-string_enum! {
-    /// Judging state of a turn.
-    JudgingState {
-        /// No evidence to judge yet.
-        Waiting = "waiting",
-        /// Complete, with a next state or feedback that no judgement has seen.
-        Ready = "ready",
-        /// Judged.
-        Done = "done",
-        /// Not judged, or judged without a sample; `reason` says why.
-        Skipped = "skipped",
-    }
-}
-
-string_enum! {
-    /// State of a sample. It changes once, from `queued`.
-    SampleState {
-        /// Waits for a training step.
-        Queued = "queued",
-        /// Was part of a training step.
-        Trained = "trained",
-        /// Will never train; `reason` says why.
-        Dropped = "dropped",
-    }
-}
-
-/// User feedback on a reply.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Feedback {
-    /// The turn.
-    pub turn: TurnId,
-    /// Score from −1 to 1.
-    pub score: Option<f32>,
-    /// Comment.
-    pub text: Option<String>,
-    /// Unix milliseconds.
-    pub ms: i64,
-}
 
 /// Result of a judge: a reward, or a reason for no verdict. No verdict is never a zero reward.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -65,9 +23,6 @@ pub enum VerdictOutcome {
         reason: String,
     },
 }
-
-/// Named numbers of a plugin.
-pub type PluginMetrics = BTreeMap<String, f64>;
 
 /// One vote behind a verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

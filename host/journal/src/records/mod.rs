@@ -1,6 +1,7 @@
 //! The data types of the journal: `New…` types are written, `…Record` types are read, and also written where both are
 //! the same.
 
+mod evidence;
 mod hint;
 mod judgement;
 mod matched;
@@ -10,28 +11,29 @@ mod sampling;
 mod step;
 mod turn;
 
+pub use evidence::{Feedback, JudgingState, NewRetraction, Retraction};
 pub use hint::{HintOutcome, HintPlacement, HintRecord, NewHint, SampleHint};
 pub use judgement::{
-    EpisodeStep, EvidenceSnapshot, Feedback, HintSource, JudgementOutcome, JudgementRecord,
-    JudgingState, NeutralChoice, NewJudgement, NewSample, PluginMetrics, SampleProvenance,
-    SampleRecord, SampleState, VerdictOutcome, VerdictRecord, VerdictSource, VoteRecord,
+    EpisodeStep, EvidenceSnapshot, HintSource, JudgementOutcome, JudgementRecord, NeutralChoice,
+    NewJudgement, NewSample, SampleProvenance, SampleRecord, VerdictOutcome, VerdictRecord,
+    VerdictSource, VoteRecord,
 };
 pub use matched::{
     CandidateAgreement, EphemeralNote, Fork, MatchCandidate, MatchDecision, MatchMark, MatchRecord,
     NextStateReport,
 };
 pub use plugin::{
-    PluginEntry, PluginKeyPage, PluginPutOutcome, PluginQuota, PluginScope, ReceiptRecord,
+    PluginEntry, PluginKeyPage, PluginMetrics, PluginPutOutcome, PluginQuota, PluginScope,
+    ReceiptRecord,
 };
 pub use release::{ReleaseAction, ReleaseChange, ReleaseRow, ReleaseState, StepCommit};
 pub use sampling::SamplingRecord;
 pub use step::{
-    AdapterRow, NewAdapter, NewStep, QueuedSample, StaleCount, StepOutcome, StepRecord,
+    AdapterRow, NewAdapter, NewStep, QueuedSample, SampleState, StaleCount, StepOutcome, StepRecord,
 };
 pub use turn::{
-    Completion, Counts, Finish, ForgetRecord, NewRequest, NewRetraction, NewTurn, NextState,
-    PromptInputs, Retraction, SessionRecord, SessionUpsert, TurnKind, TurnRecord, TurnState,
-    TurnSummary,
+    Completion, Counts, Finish, ForgetRecord, NewRequest, NewTurn, NextState, PromptInputs,
+    SessionRecord, SessionUpsert, TurnKind, TurnRecord, TurnState, TurnSummary,
 };
 
 pub(crate) use judgement::Evidence;

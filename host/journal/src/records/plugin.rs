@@ -1,6 +1,11 @@
 //! Plugin state and receipts.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
+
+/// Named numbers of a plugin.
+pub type PluginMetrics = BTreeMap<String, f64>;
 
 /// The owner of plugin state.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

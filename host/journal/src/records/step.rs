@@ -7,6 +7,18 @@ use crate::ids::{SampleId, StepId};
 use crate::string_enum::string_enum;
 
 string_enum! {
+    /// State of a sample. It changes once, from `queued`.
+    SampleState {
+        /// Waits for a training step.
+        Queued = "queued",
+        /// Was part of a training step.
+        Trained = "trained",
+        /// Will never train; `reason` says why.
+        Dropped = "dropped",
+    }
+}
+
+string_enum! {
     /// Outcome of a training step.
     StepOutcome {
         /// It made a new adapter, which is served unless another version is pinned.

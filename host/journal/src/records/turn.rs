@@ -6,7 +6,10 @@ use clawhost_chat::{AssistantMessage, Message, Tool};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Feedback, JudgingState, MatchRecord, SampleState, SamplingRecord, StepOutcome};
+use super::{
+    Feedback, JudgingState, MatchRecord, NewRetraction, Retraction, SampleState, SamplingRecord,
+    StepOutcome,
+};
 use crate::ids::{SampleId, SessionId, TurnId};
 use crate::string_enum::string_enum;
 
@@ -95,38 +98,6 @@ pub struct NextState {
     /// The turn whose request contained them. Default: the first turn of the [`NewRequest`].
     #[serde(default)]
     pub source: Option<TurnId>,
-}
-
-/// A next state to retract, because its request turned out not to continue the conversation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NewRetraction {
-    /// The turn whose next state it is.
-    pub turn: TurnId,
-    /// The reason, in text.
-    pub reason: String,
-    /// Time of the retraction, unix milliseconds.
-    pub ms: i64,
-}
-
-/// A retracted next state.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Retraction {
-    /// Id of the retraction, from 1.
-    pub id: i64,
-    /// The turn whose next state it was.
-    pub turn: TurnId,
-    /// The reason, in text.
-    pub reason: String,
-    /// Time of the retraction, unix milliseconds.
-    pub ms: i64,
-    /// The turn whose request contained it, if known.
-    pub source: Option<TurnId>,
-    /// The messages.
-    pub messages: Vec<Message>,
-    /// Arrival time of the messages, unix milliseconds.
-    pub came_ms: i64,
-    /// Whether a judgement had seen it.
-    pub judged: bool,
 }
 
 /// A turn to insert before generation starts.

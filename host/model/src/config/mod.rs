@@ -10,12 +10,11 @@ mod rope;
 
 pub(crate) use family::Family;
 pub use rope::RopeScaling;
-pub use rope::frequencies;
 
+use clawhost_config::Target;
 use serde::{Deserialize, Serialize};
 
-use crate::error::LoadError;
-use crate::lora::Target;
+use crate::error::{LoadError, invalid};
 
 /// The architecture of a decoder, with the keys of Hugging Face's `config.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -180,7 +179,7 @@ impl ModelConfig {
             return Err(invalid("rope_theta", self.rope_theta, "must be at least 1"));
         }
         if let Some(scaling) = &self.rope_scaling {
-            scaling.check(self)?;
+            scaling.check(self.head_dim, self.rope_theta)?;
         }
         let family = self.family()?;
         if self.attention_bias && family == Family::Qwen3 {
@@ -246,12 +245,41 @@ impl ModelConfig {
     }
 }
 
-fn invalid(key: &'static str, value: impl std::fmt::Display, problem: &str) -> LoadError {
-    LoadError::Config {
-        key,
-        value: value.to_string(),
-        problem: problem.to_owned(),
+/// Where a target is in a model.
+pub trait TargetLayer {
+    /// Module path within a layer, as in PEFT.
+    fn module(self) -> &'static str;
+    /// `(inputs, outputs)` of the layer.
+    fn widths(self, c: &ModelConfig) -> (usize, usize);
+}
+
+impl TargetLayer for Target {
+    fn module(self) -> &'static str {
+        match self {
+            Self::Q => "self_attn.q_proj",
+            Self::K => "self_attn.k_proj",
+            Self::V => "self_attn.v_proj",
+            Self::O => "self_attn.o_proj",
+            Self::Gate => "mlp.gate_proj",
+            Self::Up => "mlp.up_proj",
+            Self::Down => "mlp.down_proj",
+        }
     }
+
+    fn widths(self, c: &ModelConfig) -> (usize, usize) {
+        match self {
+            Self::Q => (c.hidden_size, c.query_width()),
+            Self::K | Self::V => (c.hidden_size, c.key_width()),
+            Self::O => (c.query_width(), c.hidden_size),
+            Self::Gate | Self::Up => (c.hidden_size, c.intermediate_size),
+            Self::Down => (c.intermediate_size, c.hidden_size),
+        }
+    }
+}
+
+/// The radians per position of each pair of a head's values, and the scale of rotated values.
+pub fn frequencies(c: &ModelConfig) -> (Vec<f32>, f32) {
+    rope::frequencies(c.head_dim, c.rope_theta, c.rope_scaling.as_ref())
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{Family, ModelConfig, RopeScaling, invalid};
-use crate::error::LoadError;
+use super::{Family, ModelConfig, RopeScaling};
+use crate::error::{LoadError, invalid};
 
 /// Keys of checkpoints that compute something else than the family's plain decoder. Null, false, zero and empty values
 /// mean that they do not.

@@ -6,8 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{ModelConfig, invalid};
-use crate::error::LoadError;
+use crate::error::{LoadError, invalid};
 
 /// Scaling of rotary frequencies, with the keys of `rope_scaling`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -131,7 +130,7 @@ impl RopeScaling {
     }
 
     /// Rejects values that give no finite frequencies.
-    pub(super) fn check(&self, config: &ModelConfig) -> Result<(), LoadError> {
+    pub(super) fn check(&self, head_dim: usize, theta: f32) -> Result<(), LoadError> {
         let positive = |numbers: &[f64]| numbers.iter().all(|n| n.is_finite() && *n > 0.0);
         let fits = match self {
             Self::Linear { factor } => positive(&[*factor]),
@@ -154,7 +153,7 @@ impl RopeScaling {
             }
         };
         let finite = || {
-            let (frequencies, scale) = frequencies(config);
+            let (frequencies, scale) = frequencies(head_dim, theta, Some(self));
             frequencies.iter().chain([&scale]).all(|f| f.is_finite())
         };
         if fits && finite() {
@@ -169,15 +168,18 @@ impl RopeScaling {
     }
 }
 
-/// The radians per position of each pair of a head's values, and the scale of rotated values.
-pub fn frequencies(c: &ModelConfig) -> (Vec<f32>, f32) {
-    let dim = c.head_dim;
+/// See [`super::frequencies`]; `dim` is the width of a head.
+pub(super) fn frequencies(
+    dim: usize,
+    theta: f32,
+    scaling: Option<&RopeScaling>,
+) -> (Vec<f32>, f32) {
     // As `1 / theta^(2 i / dim)`, with the same two roundings as transformers.
     let waves: Vec<f32> = (0..dim / 2)
-        .map(|i| c.rope_theta.powf((2 * i) as f32 / dim as f32))
+        .map(|i| theta.powf((2 * i) as f32 / dim as f32))
         .collect();
     let plain = waves.iter().map(|wave| 1.0 / wave);
-    match &c.rope_scaling {
+    match scaling {
         None => (plain.collect(), 1.0),
         Some(RopeScaling::Linear { factor }) => (plain.map(|f| f / *factor as f32).collect(), 1.0),
         Some(RopeScaling::Llama3 {
@@ -228,7 +230,7 @@ pub fn frequencies(c: &ModelConfig) -> (Vec<f32>, f32) {
             // The dimension with this many rotations within the original context.
             let turning = |turns: f64| {
                 let length = *original as f64 / (turns * std::f64::consts::TAU);
-                dim as f64 * length.ln() / (2.0 * f64::from(c.rope_theta).ln())
+                dim as f64 * length.ln() / (2.0 * f64::from(theta).ln())
             };
             let (mut low, mut high) = (turning(*beta_fast), turning(*beta_slow));
             if *truncate {

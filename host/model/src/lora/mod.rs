@@ -5,15 +5,13 @@ mod peft;
 mod peft_config;
 mod spec;
 
-pub(crate) use peft::write_safetensors;
-pub use spec::{LoraSpec, Target, TargetLayer};
-
+use clawhost_config::{LoraSpec, Target};
 use rand::RngExt;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
 
-use crate::config::ModelConfig;
+use crate::config::{ModelConfig, TargetLayer};
 use crate::derived::Derived;
 use crate::weights::hex;
 

@@ -1,17 +1,20 @@
 //! Adapters on disk, in PEFT's directory layout.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use candle_core::{Device, Tensor};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::Adapter;
 use super::peft_config::PeftConfig;
 use super::spec::mismatch;
-use super::{Adapter, Target, TargetLayer};
 use crate::config::ModelConfig;
+use crate::config::TargetLayer;
 use crate::error::LoadError;
+use crate::tensors::write_safetensors;
+use clawhost_config::Target;
 
 /// `adapter_config.json` as we write it.
 #[derive(Debug, Serialize)]
@@ -180,24 +183,6 @@ fn to_f32(tensor: &Tensor) -> candle_core::Result<Vec<f32>> {
         .to_dtype(candle_core::DType::F32)?
         .flatten_all()?
         .to_vec1()
-}
-
-/// Writes named f32 tensors as one safetensors file.
-pub(crate) fn write_safetensors<'a>(
-    path: &Path,
-    tensors: impl Iterator<Item = (&'a str, &'a [usize], &'a [f32])>,
-) -> Result<(), LoadError> {
-    let failed = |reason: String| LoadError::Write {
-        path: path.to_owned(),
-        source: std::io::Error::other(reason),
-    };
-    let mut map = HashMap::new();
-    for (name, shape, values) in tensors {
-        let tensor =
-            Tensor::from_slice(values, shape, &Device::Cpu).map_err(|e| failed(e.to_string()))?;
-        map.insert(name.to_owned(), tensor);
-    }
-    candle_core::safetensors::save(&map, path).map_err(|e| failed(e.to_string()))
 }
 
 #[cfg(test)]

@@ -8,10 +8,12 @@ use serde_json::{Map, Value};
 
 use super::spec::{check, sorted_targets};
 use super::spec::{mismatch, plain_alpha};
-use super::{Adapter, LoraPair, LoraSpec, Target, TargetLayer, modules};
+use super::{Adapter, LoraPair, modules};
 use crate::config::ModelConfig;
+use crate::config::TargetLayer;
 use crate::derived::Derived;
 use crate::error::LoadError;
+use clawhost_config::{LoraSpec, Target};
 
 /// The keys that affect the computation. Others, such as the initialization or dropout, do not matter for a finished
 /// adapter.

@@ -1,10 +1,12 @@
 //! Reading PEFT directories, and what is rejected.
 
+use std::collections::HashMap;
+
 use candle_core::DType;
 use serde_json::json;
 
 use super::*;
-use crate::lora::LoraSpec;
+use crate::LoraSpec;
 use crate::testing::tiny;
 
 /// The configuration that PEFT writes for a plain adapter.

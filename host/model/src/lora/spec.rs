@@ -1,41 +1,8 @@
 //! The shape of an adapter: which linear layers it changes, rank and alpha.
 
-use crate::config::ModelConfig;
 use crate::error::LoadError;
 
-pub use clawhost_config::{LoraSpec, Target};
-
-/// Where a target is in the model.
-pub trait TargetLayer {
-    /// Module path within a layer, as in PEFT.
-    fn module(self) -> &'static str;
-    /// `(inputs, outputs)` of the layer.
-    fn widths(self, c: &ModelConfig) -> (usize, usize);
-}
-
-impl TargetLayer for Target {
-    fn module(self) -> &'static str {
-        match self {
-            Self::Q => "self_attn.q_proj",
-            Self::K => "self_attn.k_proj",
-            Self::V => "self_attn.v_proj",
-            Self::O => "self_attn.o_proj",
-            Self::Gate => "mlp.gate_proj",
-            Self::Up => "mlp.up_proj",
-            Self::Down => "mlp.down_proj",
-        }
-    }
-
-    fn widths(self, c: &ModelConfig) -> (usize, usize) {
-        match self {
-            Self::Q => (c.hidden_size, c.query_width()),
-            Self::K | Self::V => (c.hidden_size, c.key_width()),
-            Self::O => (c.query_width(), c.hidden_size),
-            Self::Gate | Self::Up => (c.hidden_size, c.intermediate_size),
-            Self::Down => (c.intermediate_size, c.hidden_size),
-        }
-    }
-}
+use clawhost_config::{LoraSpec, Target};
 
 /// The targets in listing order, without duplicates.
 pub(super) fn sorted_targets(spec: &LoraSpec) -> impl Iterator<Item = Target> + '_ {

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{CompletionRequest, Delta, RemoteToken, StreamFinish, id, logprob};
+use super::completion::{CompletionRequest, Delta, RemoteToken, StreamFinish, id, logprob};
 use crate::http::CallError;
 
 pub(super) fn body(request: &CompletionRequest<'_>) -> Value {

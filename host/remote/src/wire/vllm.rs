@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::{CompletionRequest, Delta, RemoteToken, StreamFinish, id, logprob};
+use super::completion::{CompletionRequest, Delta, RemoteToken, StreamFinish, id, logprob};
 use crate::http::CallError;
 
 /// Every sampling parameter is set explicitly: omitted ones would take the server's defaults. Stop strings are matched

@@ -61,6 +61,29 @@ fn third_request(line: &str) -> IncomingRequest {
     ])
 }
 
+/// Asserts that the user's correction is the next state of the first reply.
+#[track_caller]
+fn assert_corrected(server: &Server, asked: &SessionAssignment, name: &str) {
+    let next = server.next(asked.turns[0]);
+    assert_eq!(next, next_text("no, that is wrong"), "{name}");
+}
+
+/// Continues a conversation twice, and asserts that each user message is the next state of the reply before it.
+#[track_caller]
+fn continue_conversation(
+    server: &Server,
+    asked: &SessionAssignment,
+    name: &str,
+) -> SessionAssignment {
+    let real = server.exchange(second_request(WRONG), "a:It is 12.");
+    assert_eq!(real.session, asked.session, "{name}");
+    assert_corrected(server, asked, name);
+    server.exchange(third_request("u:thanks"), "a:Bye.");
+    assert_corrected(server, asked, name);
+    assert_eq!(server.next(real.turns[0]), next_text("thanks"), "{name}");
+    real
+}
+
 #[test]
 fn ambiguous_side_requests_are_held_back() {
     let cases: [(&str, IncomingRequest); 3] = [
@@ -99,20 +122,7 @@ fn ambiguous_side_requests_are_held_back() {
             "{name}: {}",
             title.matched
         );
-        let real = server.exchange(second_request(WRONG), "a:It is 12.");
-        assert_eq!(real.session, asked.session, "{name}");
-        assert_eq!(
-            server.next(asked.turns[0]),
-            next_text("no, that is wrong"),
-            "{name}"
-        );
-        server.exchange(third_request("u:thanks"), "a:Bye.");
-        assert_eq!(
-            server.next(asked.turns[0]),
-            next_text("no, that is wrong"),
-            "{name}"
-        );
-        assert_eq!(server.next(real.turns[0]), next_text("thanks"), "{name}");
+        continue_conversation(&server, &asked, name);
         let title = server.turn(title.turns[0]);
         assert_eq!(
             (title.next_state, title.kind),
@@ -128,20 +138,7 @@ fn a_side_request_before_the_user_message_is_retracted() {
         let server = Server::new();
         let asked = first_exchange(&server);
         let title = server.exchange(second_request(aside), "a:Times tables");
-        let real = server.exchange(second_request(WRONG), "a:It is 12.");
-        assert_eq!(real.session, asked.session, "{aside}");
-        assert_eq!(
-            server.next(asked.turns[0]),
-            next_text("no, that is wrong"),
-            "{aside}"
-        );
-        server.exchange(third_request("u:thanks"), "a:Bye.");
-        assert_eq!(
-            server.next(asked.turns[0]),
-            next_text("no, that is wrong"),
-            "{aside}"
-        );
-        assert_eq!(server.next(real.turns[0]), next_text("thanks"), "{aside}");
+        let real = continue_conversation(&server, &asked, aside);
         assert_eq!(server.next(title.turns[0]), None, "{aside}");
         let [retraction] = server.turn(asked.turns[0]).retractions.try_into().unwrap();
         assert_eq!(retraction.source, Some(title.turns[0]), "{aside}");
@@ -189,20 +186,12 @@ fn a_side_request_after_the_user_message_does_not_replace_it() {
         let real = server.exchange(second_request(WRONG), "a:It is 12.");
         let title = server.exchange(second_request(aside), "a:Times tables");
         server.exchange(third_request("u:thanks"), "a:Bye.");
-        assert_eq!(
-            server.next(asked.turns[0]),
-            next_text("no, that is wrong"),
-            "{aside}"
-        );
+        assert_corrected(&server, &asked, aside);
         assert_eq!(server.next(real.turns[0]), next_text("thanks"), "{aside}");
         assert_eq!(server.next(title.turns[0]), None, "{aside}");
         // Once the conversation continued, nothing retracts it.
         server.exchange(second_request("u:Another title, please."), "a:Sums");
-        assert_eq!(
-            server.next(asked.turns[0]),
-            next_text("no, that is wrong"),
-            "{aside}"
-        );
+        assert_corrected(&server, &asked, aside);
     }
 }
 
@@ -221,12 +210,7 @@ fn sampling_settings_identify_a_side_request() {
         ..second_request(SIDE_PROMPTS[2])
     };
     let title = server.exchange(title, "a:Times tables");
-    assert_eq!(
-        server.next(asked.turns[0]),
-        next_text("no, that is wrong"),
-        "{}",
-        title.matched
-    );
+    assert_corrected(&server, &asked, SIDE_PROMPTS[2]);
     assert_eq!(title.matched.ambiguity(), Some("settings"));
 }
 

@@ -7,6 +7,7 @@
 mod checksum;
 mod event;
 mod flatten;
+mod format;
 mod tensorboard;
 
 use std::fs::{self, File, OpenOptions};
@@ -18,6 +19,7 @@ use serde_json::{Value, json};
 
 use clawhost_config::LogOptions;
 pub use flatten::flatten_metrics;
+use format::LogFormat;
 
 /// Steps that are read from the journal at once.
 const STEPS_PER_READ: u32 = 256;
@@ -26,22 +28,6 @@ const STEPS_PER_READ: u32 = 256;
 #[derive(Debug, Default)]
 pub(crate) struct StepLogs {
     logs: Vec<StepLog>,
-}
-
-/// File format of step metrics.
-trait LogFormat: std::fmt::Debug + Send {
-    /// Path of the file inside the data directory.
-    fn path(&self) -> &'static str;
-
-    /// Length in bytes of the complete records of a file, and the id of the last step among them. None if the file has
-    /// another format.
-    fn last_complete_record(&self, bytes: &[u8]) -> Option<(usize, i64)>;
-
-    /// The bytes that start a file.
-    fn header(&self, first: &StepRecord) -> Vec<u8>;
-
-    /// The record of a step.
-    fn encode_step(&self, step: &StepRecord) -> Vec<u8>;
 }
 
 /// One log file.

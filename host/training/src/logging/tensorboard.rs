@@ -2,9 +2,9 @@
 
 use clawhost_journal::{StepOutcome, StepRecord};
 
-use super::LogFormat;
 use super::event::{encode_scalars, encode_version, parse_messages, parse_step};
 use super::flatten::flatten_metrics;
+use super::format::LogFormat;
 
 /// Scalars under `train/`, by step id.
 #[derive(Debug)]

@@ -9,11 +9,19 @@ use std::path::{Path, PathBuf};
 use clawhost_journal::private;
 use serde::{Deserialize, Serialize};
 
-use super::RehearsalReply;
 use crate::error::TrainingError;
 
 /// File in the data directory.
 const FILE: &str = "rehearsal.jsonl";
+
+/// A reply of the base model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RehearsalReply {
+    /// Key of the reply: a digest of base model, prompt tokens and length limit.
+    pub(crate) key: String,
+    pub(crate) prompt_ids: Vec<u32>,
+    pub(crate) token_ids: Vec<u32>,
+}
 
 /// A line of the file.
 #[derive(Serialize, Deserialize)]

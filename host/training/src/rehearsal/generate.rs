@@ -8,7 +8,7 @@ use clawhost_engine::{
 };
 use sha2::{Digest, Sha256};
 
-use super::{RehearsalReply, hex};
+use super::cache::RehearsalReply;
 use crate::error::TrainingError;
 use clawhost_config::TrainingOptions;
 
@@ -147,4 +147,10 @@ fn read_reply(
         ));
     }
     Ok(ids)
+}
+
+/// A digest in hexadecimal.
+pub(super) fn hex(digest: Sha256) -> String {
+    let bytes = digest.finalize();
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

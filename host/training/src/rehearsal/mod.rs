@@ -18,22 +18,15 @@ use sha2::{Digest, Sha256};
 
 use crate::auxiliary::permutation;
 use crate::error::TrainingError;
+pub(crate) use cache::RehearsalReply;
 use cache::ReplyCache;
 use clawhost_config::TrainingOptions;
+use generate::hex;
 use generate::{RenderedPrompt, generate_replies, render};
 use prompts::PromptSet;
 
 /// One prompt in this many is held out from training.
 const HELD_OUT_EVERY: usize = 8;
-
-/// A reply of the base model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RehearsalReply {
-    /// Key of the reply: a digest of base model, prompt tokens and length limit.
-    pub(crate) key: String,
-    pub(crate) prompt_ids: Vec<u32>,
-    pub(crate) token_ids: Vec<u32>,
-}
 
 /// The replies that a step uses.
 #[derive(Debug, Default)]
@@ -221,10 +214,4 @@ fn render_all<'a>(
         })
         .take(count)
         .collect()
-}
-
-/// A digest in hexadecimal.
-fn hex(digest: Sha256) -> String {
-    let bytes = digest.finalize();
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -6,17 +6,15 @@ mod looping;
 mod table;
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use clawhost_plugins::measure::{LOSS_TOKENS, Sample, failing_calls, resident_bytes};
+use clawhost_plugins::measure::{LOSS_TOKENS, failing_calls, resident_bytes};
 use clawhost_plugins::{Grants, HostOptions, Profile};
-use serde::Serialize;
 
-use self::calls::{Calls, ComponentBench, Overhead};
-use self::languages::{LanguageFigures, SkippedLanguage, languages};
-use self::looping::LoopingFigures;
+use self::calls::{Calls, ComponentBench, MANY, embedded_plugin};
+use self::languages::languages;
+use self::table::{FailingFigures, LOSS, Report};
 use crate::compiling;
 use crate::output::print_result;
 use crate::progress::Progress;
@@ -27,10 +25,7 @@ const NO_OP: &str = "judge-minimal";
 const JUDGE: &str = "judge-next-state";
 /// The default judge does real work, so it is called this many times less often.
 const JUDGE_SHARE: usize = 5;
-const LOSS: &str = "loss-ppo-clip";
 const LOSS_CALLS: usize = 50;
-/// Concurrent calls in the second measurement of each pair.
-const MANY: usize = 256;
 /// Memory samples while calls fail; ten progress updates per sample.
 const MEMORY_SAMPLES: usize = 10;
 const SLICES: usize = 10 * MEMORY_SAMPLES;
@@ -62,31 +57,6 @@ pub(super) struct PluginsArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-}
-
-/// All measurements.
-#[derive(Serialize)]
-struct Report {
-    bench: &'static str,
-    rounds: u32,
-    threads: usize,
-    pooled: bool,
-    calls: Vec<Calls>,
-    overhead: Vec<Overhead>,
-    loss_tokens: usize,
-    languages: Vec<LanguageFigures>,
-    absent: Vec<SkippedLanguage>,
-    failing: Option<FailingFigures>,
-    looping: Option<LoopingFigures>,
-}
-
-/// Resident memory during many failing calls.
-#[derive(Serialize)]
-struct FailingFigures {
-    calls: u32,
-    per_second: f64,
-    /// Bytes, before the calls and after each tenth of them; empty where the system does not report it.
-    resident_bytes: Vec<u64>,
 }
 
 /// Runs the command.
@@ -157,12 +127,6 @@ pub(super) fn run(args: &PluginsArgs) -> Result<ExitCode> {
     print_result(args.json, &report, || table::text(&report))
 }
 
-/// An embedded component.
-fn embedded_plugin(name: &str) -> Result<&'static [u8]> {
-    clawhost_plugins::embedded_component(name)
-        .with_context(|| format!("the embedded plugin {name} is missing"))
-}
-
 /// A tenth of the calls runs first, so that memory kept for reuse is already allocated.
 async fn measure_failing(calls: u32, progress: &mut Progress) -> Result<FailingFigures> {
     let host = compiling::host(HostOptions::default())?;
@@ -197,12 +161,4 @@ async fn measure_failing(calls: u32, progress: &mut Progress) -> Result<FailingF
         per_second: f64::from(calls) / elapsed,
         resident_bytes: resident,
     })
-}
-
-/// The input for a component, created once.
-async fn sample(plugin: &clawhost_plugins::Plugin) -> Result<Arc<Sample>> {
-    let sample = Sample::for_plugin(plugin).await;
-    Ok(Arc::new(sample.with_context(|| {
-        format!("{} does not declare its inputs", plugin.name())
-    })?))
 }

@@ -15,7 +15,9 @@ use clawhost_engine::measure::{
 use clawhost_engine::{Engine, EngineOptions};
 
 use self::peer::{Peer, PeerRequest};
-use super::{Figure, ModelFlags, Shared, streaming, streams_label};
+use super::figures::{Figure, Shared, streams_label};
+use super::model::ModelFlags;
+use super::streaming;
 use crate::progress::Progress;
 
 /// Concurrent requests.

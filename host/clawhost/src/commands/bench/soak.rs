@@ -25,8 +25,8 @@ use clawhost_model::{Adapter, LoraSpec, ModelConfig, TrainedWeights};
 use serde_json::json;
 
 use super::super::renamed;
+use super::figures::{number, resident};
 use super::streaming::with_configured_server;
-use super::{number, resident};
 use crate::arms::api_key;
 use crate::output::{print, print_json};
 use crate::progress::Progress;

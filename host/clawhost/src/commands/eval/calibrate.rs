@@ -9,6 +9,7 @@ use clawhost_evaluation::{
     Calibration, CalibrationOptions, ChatClient, Wish, calibrate, calibration_table,
 };
 
+use super::selection::selected_or;
 use crate::arms::{self, ArmFlags};
 use crate::config::Config;
 use crate::progress::Progress;
@@ -49,7 +50,7 @@ impl CalibrateArgs {
     fn options(&self) -> CalibrationOptions {
         let defaults = CalibrationOptions::default();
         CalibrationOptions {
-            wishes: super::selected_or(&self.wish, defaults.wishes.clone()),
+            wishes: selected_or(&self.wish, defaults.wishes.clone()),
             questions: self.questions as usize,
             skills: self.skills as usize,
             concurrency: self.concurrency as usize,

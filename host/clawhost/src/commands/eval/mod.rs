@@ -5,6 +5,7 @@ mod cells;
 mod judge;
 mod learning;
 mod personalize;
+mod selection;
 
 use std::process::ExitCode;
 
@@ -41,12 +42,4 @@ pub(crate) fn eval(args: &EvalArgs) -> Result<ExitCode> {
         What::Judge(args) => judge::judge(args),
         What::Calibrate(args) => calibrate::calibrate_command(args),
     }
-}
-
-/// The values, sorted and without duplicates, or the default.
-fn selected_or<T: Copy + Ord>(values: &[T], default: Vec<T>) -> Vec<T> {
-    let mut values = values.to_vec();
-    values.sort_unstable();
-    values.dedup();
-    if values.is_empty() { default } else { values }
 }

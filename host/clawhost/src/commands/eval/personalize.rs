@@ -18,7 +18,7 @@ use clawhost_evaluation::{
 
 use super::cells::{EvalRun, about, run_all};
 use super::learning::configurations;
-use super::selected_or;
+use super::selection::selected_or;
 use crate::arms::{self, ArmFlags};
 use crate::output::check_writable;
 

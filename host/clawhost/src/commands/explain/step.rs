@@ -1,6 +1,7 @@
 //! `clawhost explain step`: the samples of a step and how much each moved.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -8,7 +9,6 @@ use clawhost_inspect::explain_step;
 use clawhost_journal::{Journal, StepId};
 use serde_json::Value;
 
-use super::ExplainArgs;
 use crate::output::{one_line, print_result, shorten};
 
 /// Maximum characters of a text line.
@@ -31,14 +31,15 @@ const COLUMNS: [(&str, usize); 9] = [
 pub(in crate::commands) fn explain(
     journal: &Journal,
     step: Option<StepId>,
-    args: &ExplainArgs,
+    data: &Path,
+    json: bool,
 ) -> Result<ExitCode> {
     let last = || -> Result<StepId> {
         let steps = journal.steps(1)?;
         let last = steps.first().with_context(|| {
             format!(
                 "no training step in {} yet; `clawhost status` lists what is recorded",
-                args.data.display()
+                data.display()
             )
         })?;
         Ok(last.id)
@@ -47,10 +48,10 @@ pub(in crate::commands) fn explain(
     let step = explain_step(journal, step)?.with_context(|| {
         format!(
             "no step {step} in {}; `clawhost status` lists the last steps",
-            args.data.display()
+            data.display()
         )
     })?;
-    print_result(args.json, &step, || text(&step))
+    print_result(json, &step, || text(&step))
 }
 
 /// Formats a finished or a planned step as text.

@@ -1,9 +1,11 @@
 //! The gradient of causal attention, in blocks of queries: memory is one block times the context. The probabilities of
 //! a block are recomputed instead of stored (Dao et al. 2022, without tiling over keys).
 
-use super::{BLOCK, HeadKv, Shape};
-use crate::ops::linear::{self, Mat, Threads};
+use super::prefill::QUERIES;
+use super::shape::{HeadKv, Shape};
+use crate::ops::linear::{self, Mat};
 use crate::ops::simd;
+use crate::ops::thread_pool::Threads;
 
 /// Fills `scores [rows, width]` with the probabilities of the block of queries that starts at `first`; keys after a
 /// query's own position get probability zero.
@@ -34,7 +36,7 @@ fn probabilities(
 /// Most values in memory at once for a sequence of this many tokens: scores and their gradients of one block of queries,
 /// in buffers that grow with the position of the block.
 pub(crate) fn scratch_values(tokens: usize) -> usize {
-    2 * 2 * BLOCK.min(tokens) * tokens
+    2 * 2 * QUERIES.min(tokens) * tokens
 }
 
 /// Gradients of [`super::forward`] without a past. Queries, keys and values of one sequence are rows of `qkv`
@@ -60,8 +62,8 @@ pub(crate) fn backward(
             values: &qkv[at_v..],
             stride: row,
         };
-        for first in (0..tokens).step_by(BLOCK) {
-            let rows = BLOCK.min(tokens - first);
+        for first in (0..tokens).step_by(QUERIES) {
+            let rows = QUERIES.min(tokens - first);
             let seen = first + rows;
             scores.resize(rows * seen, 0.0);
             dscores.resize(rows * seen, 0.0);

@@ -9,14 +9,10 @@ use std::marker::PhantomData;
 
 use pulp::{Simd, WithSimd};
 
-use super::tile::KeyValues;
+use super::tile::{KeyValues, TILE};
 use crate::ops::prefetch::prefetch;
 use crate::ops::simd::{exp_sum, max};
 use clawhost_engine::backend::BLOCK_TOKENS;
-
-/// Rows of values per tile: how many terms are summed before they are added to the result, which limits rounding
-/// errors.
-pub(super) const TILE: usize = 128;
 
 /// Independent accumulators, so that an addition does not wait for the previous one.
 const ACCUMULATORS: usize = 2;

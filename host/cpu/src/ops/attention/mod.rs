@@ -6,50 +6,15 @@
 mod backward;
 mod decode;
 mod prefill;
+mod shape;
 mod tile;
 
 pub(crate) use backward::{backward, scratch_values};
-use prefill::Block;
+pub(crate) use shape::{HeadKv, Shape};
 pub(crate) use tile::{KeyValues, Tile};
 
-use super::linear::Threads;
-use super::thread_pool;
-
-/// Head sizes of a model.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape {
-    pub(crate) heads: usize,
-    pub(crate) kv_heads: usize,
-    pub(crate) dim: usize,
-}
-
-impl Shape {
-    fn scale(self) -> f32 {
-        1.0 / (self.dim as f32).sqrt()
-    }
-
-    /// Multiply-adds of the scores of `tokens` new positions after `past` earlier ones, without subtracting the causal
-    /// half.
-    pub(crate) fn macs(self, tokens: usize, past: usize) -> usize {
-        tokens * (past + tokens) * self.heads * self.dim
-    }
-
-    /// The key head of a query head.
-    fn group(self, head: usize) -> usize {
-        head * self.kv_heads / self.heads
-    }
-}
-
-/// Contiguous keys and values of one key head: `past + tokens` rows, `stride` apart.
-#[derive(Clone, Copy)]
-pub(crate) struct HeadKv<'a> {
-    pub(crate) keys: &'a [f32],
-    pub(crate) values: &'a [f32],
-    pub(crate) stride: usize,
-}
-
-/// Queries per block.
-const BLOCK: usize = prefill::QUERIES;
+use super::thread_pool::{self, Threads};
+use prefill::{Block, QUERIES};
 
 /// Up to this many rows each one goes to `decode`; from about five rows on a block is cheaper.
 const MAX_DECODE_ROWS: usize = 4;
@@ -82,7 +47,7 @@ pub(crate) fn forward<'a, K: KeyValues<'a>>(
         return;
     }
     let block = |(index, out): &mut (usize, &mut [f32])| {
-        let (first, rows) = (*index * BLOCK, out.len() / width);
+        let (first, rows) = (*index * QUERIES, out.len() / width);
         if rows <= MAX_DECODE_ROWS {
             for (row, out) in out.chunks_exact_mut(width).enumerate() {
                 for (group, out) in out.chunks_exact_mut(share).enumerate() {
@@ -105,7 +70,7 @@ pub(crate) fn forward<'a, K: KeyValues<'a>>(
             block.attend(&mut out[head * dim..], width, &mut scratch);
         }
     };
-    let blocks = out[..tokens * width].chunks_mut(BLOCK * width);
+    let blocks = out[..tokens * width].chunks_mut(QUERIES * width);
     // The last blocks attend to the most keys.
     let mut blocks: Vec<_> = blocks.enumerate().collect();
     blocks.reverse();

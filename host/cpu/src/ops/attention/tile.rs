@@ -3,9 +3,12 @@
 //! Attention works in tiles. A tile consists of parts with the same number of rows each, so that the loops, and
 //! therefore the resulting bits, are the same for both layouts.
 
-use super::HeadKv;
-use super::decode::TILE;
+use super::shape::HeadKv;
 use clawhost_engine::backend::BLOCK_TOKENS;
+
+/// Rows of values per tile: how many terms are summed before they are added to the result, which limits rounding
+/// errors.
+pub(super) const TILE: usize = 128;
 
 /// Maximum number of parts per tile.
 const PARTS: usize = TILE / BLOCK_TOKENS;

@@ -9,73 +9,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 
 use llguidance::api::TopLevelGrammar;
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
 use sha2::{Digest, Sha256};
 
+use super::constraint_error::{COMPILE_TIMEOUT, ConstraintError, MAX_CONCURRENT};
 use super::grammar;
 use super::matcher::{GrammarMatcher, truncate_reason};
-use super::schema::SchemaError;
 use clawhost_chat::{Constraint, Tokenizer, ToolCallFormat, is_structural};
 
 /// Number of cached grammars.
 const CACHE_SIZE: usize = 64;
-
-/// Maximum concurrent compilations.
-const MAX_CONCURRENT: usize = 2;
-
-/// How long a request waits for its grammar. The first compilation of a process also builds the vocabulary trie.
-const COMPILE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Stack size of a compile thread: schemas are traversed recursively.
 const COMPILE_STACK_BYTES: usize = 64 << 20;
 
 /// Maximum length in bytes of a token that may appear in a constrained reply.
 const MAX_TOKEN_BYTES: usize = 512;
-
-/// Why a constraint is rejected.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ConstraintError {
-    /// A schema cannot be enforced.
-    #[error("the schema{} cannot be enforced: {error}", tool.as_ref().map(|name| format!(" of the tool `{name}`")).unwrap_or_default())]
-    Schema {
-        /// The tool whose arguments the schema describes; `None` for the response format.
-        tool: Option<String>,
-        /// Location and reason.
-        error: SchemaError,
-    },
-    /// It cannot be compiled to a grammar.
-    #[error("the response format is invalid: {0}")]
-    Invalid(String),
-    /// The compilation timed out.
-    #[error("the schema takes more than {} s to compile; simplify it", COMPILE_TIMEOUT.as_secs())]
-    TooSlow,
-    /// Too many compilations are running.
-    #[error("{MAX_CONCURRENT} other schemas are being compiled; try again shortly")]
-    Busy,
-}
-
-impl From<SchemaError> for ConstraintError {
-    fn from(error: SchemaError) -> Self {
-        Self::Schema { tool: None, error }
-    }
-}
-
-impl ConstraintError {
-    /// Adds the name of the tool whose schema it is.
-    pub(super) fn with_tool(self, name: &str) -> Self {
-        match self {
-            Self::Schema { error, .. } => Self::Schema {
-                tool: Some(name.to_owned()),
-                error,
-            },
-            other => other,
-        }
-    }
-}
 
 type Key = [u8; 32];
 

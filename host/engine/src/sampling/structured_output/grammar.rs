@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::compiler::ConstraintError;
+use super::constraint_error::ConstraintError;
 use super::schema::{MAX_BYTES, SchemaError, validate};
 use clawhost_chat::{
     ArgumentFormat, Constraint, ResponseFormat, ToolCallConstraint, ToolCallFormat,

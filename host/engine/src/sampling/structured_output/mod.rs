@@ -8,11 +8,12 @@
 //! schema that can only be enforced in part is rejected.
 
 mod compiler;
+mod constraint_error;
 mod grammar;
 mod matcher;
 mod schema;
 
-pub use compiler::ConstraintError;
 pub use compiler::GrammarCompiler;
+pub use constraint_error::ConstraintError;
 pub use matcher::{GrammarMatcher, TokenBitmask};
 pub use schema::{SchemaError, check_schema};

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clawhost_engine::measure::Spread;
 use clawhost_plugins::measure::{self, BareEngine, CallLatencies, Sample};
 use clawhost_plugins::{Grants, HostOptions, Plugin, PluginHost, Profile};
 use serde::Serialize;
 
-use super::{embedded_plugin, sample};
 use crate::compiling;
+
+/// Concurrent calls in the second measurement of each pair.
+pub(super) const MANY: usize = 256;
 
 /// Name of the runner without this host.
 const BARE: &str = "wasmtime alone";
@@ -216,4 +218,18 @@ impl Calls {
                 .expect("a runner has a round"),
         }
     }
+}
+
+/// An embedded component.
+pub(super) fn embedded_plugin(name: &str) -> Result<&'static [u8]> {
+    clawhost_plugins::embedded_component(name)
+        .with_context(|| format!("the embedded plugin {name} is missing"))
+}
+
+/// The input for a component, created once.
+pub(super) async fn sample(plugin: &clawhost_plugins::Plugin) -> Result<Arc<Sample>> {
+    let sample = Sample::for_plugin(plugin).await;
+    Ok(Arc::new(sample.with_context(|| {
+        format!("{} does not declare its inputs", plugin.name())
+    })?))
 }

@@ -11,8 +11,7 @@ use clawhost_plugins::{Grants, HostOptions, Kind, Plugin, Profile};
 use serde::Serialize;
 use tokio::runtime::Runtime;
 
-use super::calls::Calls;
-use super::{MANY, sample};
+use super::calls::{Calls, MANY, sample};
 use crate::compiling;
 use crate::progress::Progress;
 

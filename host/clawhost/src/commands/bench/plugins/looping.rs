@@ -7,7 +7,7 @@ use clawhost_plugins::{Grants, HostOptions, Profile};
 use serde::Serialize;
 
 use super::super::streaming::{Client, with_server};
-use super::embedded_plugin;
+use super::calls::embedded_plugin;
 use crate::compiling;
 use crate::progress::Progress;
 

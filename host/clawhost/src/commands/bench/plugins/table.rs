@@ -1,8 +1,39 @@
 //! The measurements as text.
 
-use super::calls::Calls;
-use super::{LOSS, Report};
-use crate::commands::bench::number;
+use serde::Serialize;
+
+use super::calls::{Calls, Overhead};
+use super::languages::{LanguageFigures, SkippedLanguage};
+use super::looping::LoopingFigures;
+use crate::commands::bench::figures::number;
+
+/// The measured loss.
+pub(super) const LOSS: &str = "loss-ppo-clip";
+
+/// All measurements.
+#[derive(Serialize)]
+pub(super) struct Report {
+    pub(super) bench: &'static str,
+    pub(super) rounds: u32,
+    pub(super) threads: usize,
+    pub(super) pooled: bool,
+    pub(super) calls: Vec<Calls>,
+    pub(super) overhead: Vec<Overhead>,
+    pub(super) loss_tokens: usize,
+    pub(super) languages: Vec<LanguageFigures>,
+    pub(super) absent: Vec<SkippedLanguage>,
+    pub(super) failing: Option<FailingFigures>,
+    pub(super) looping: Option<LoopingFigures>,
+}
+
+/// Resident memory during many failing calls.
+#[derive(Serialize)]
+pub(super) struct FailingFigures {
+    pub(super) calls: u32,
+    pub(super) per_second: f64,
+    /// Bytes, before the calls and after each tenth of them; empty where the system does not report it.
+    pub(super) resident_bytes: Vec<u64>,
+}
 
 /// Formats the whole report.
 pub(super) fn text(report: &Report) -> String {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use clawhost_training::TrainingState;
 use serde_json::{Value, json};
 
-use super::super::number;
+use super::super::figures::number;
 use super::client::{ClientStats, Phase, SharedState};
 
 /// Maximum share of the throughput that training may take.

@@ -1,0 +1,52 @@
+//! The model that a benchmark measures, and where it runs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::Args;
+use clawhost_config::{DeviceChoice, Dtype};
+use clawhost_engine::{Backend, EngineOptions};
+use clawhost_model::ModelFiles;
+
+use super::shapes::Shape;
+use crate::device;
+use crate::serve::model_files;
+
+/// Flags of a benchmark that runs a model.
+#[derive(Debug, Clone, Args)]
+pub(super) struct ModelFlags {
+    /// Model directory or GGUF file instead of the embedded model
+    #[arg(long, value_name = "PATH")]
+    pub(super) model: Option<PathBuf>,
+    /// Random weights in the shape of a known model instead of a checkpoint
+    #[arg(long, value_name = "SHAPE", value_enum, conflicts_with = "model")]
+    pub(super) random: Option<Shape>,
+    /// Device that runs the model: auto, cpu or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Auto)]
+    pub(super) device: DeviceChoice,
+}
+
+impl ModelFlags {
+    /// The files of the model; those of the embedded one for random weights, for which any tokenizer will do.
+    pub(super) fn files(&self) -> Result<ModelFiles> {
+        model_files(self.model.as_deref())
+    }
+
+    /// The model on its device; `threads` limits those of a matrix product, 0 = one per processor.
+    pub(super) fn backend(&self, threads: usize) -> Result<Arc<dyn Backend>> {
+        let device = device::choose(self.device, Dtype::Auto)?;
+        let Some(shape) = self.random else {
+            let options = EngineOptions {
+                num_threads: threads,
+                ..EngineOptions::default()
+            };
+            return Ok(device.load(&self.files()?, &options)?);
+        };
+        let model = shape.model()?;
+        device.run(match threads {
+            0 => model,
+            threads => model.with_threads(threads),
+        })
+    }
+}
