@@ -188,7 +188,7 @@ async fn disconnect_cancels_generation_and_records_an_aborted_turn() {
 #[tokio::test]
 async fn first_token_is_sent_before_generation_ends() {
     let (running, _model) = scripted(|_| {}).await;
-    let most = 50_000;
+    let most = 120_000;
     let fields = json!({"max_tokens": most});
     let mut stream = running
         .client

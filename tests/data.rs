@@ -235,8 +235,9 @@ async fn full_disk_leaves_no_turn_open() {
     let dir = TempDir::new().unwrap();
     let process = serve(dir.path()).await;
     let client = Client::new(&process.url);
+    // Long enough that the disk is full before the reply ends.
     let conversation =
-        Conversation::new(&client).with(json!({"max_tokens": 600, "ignore_eos": true}));
+        Conversation::new(&client).with(json!({"max_tokens": 1500, "ignore_eos": true}));
     let question = "Kim has 3 cards and gets 4 more. How many cards are there?";
     let mut stream = conversation.request(question).try_stream().await.unwrap();
     let turn = stream.turn();

@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use clawhost_journal::{JudgingState, TurnId, VerdictOutcome};
 use clawhost_tests::{Command, Script, TestServer};
@@ -75,24 +75,37 @@ async fn reloaded_judge_judges_the_next_turn_and_every_turn_once() {
 
     // Conversations continue meanwhile.
     let over = Arc::new(AtomicBool::new(false));
+    let turns = Arc::new(Mutex::new(Vec::new()));
     let talking = tokio::spawn({
-        let (running, over) = (running.clone(), over.clone());
+        let (running, over, turns) = (running.clone(), over.clone(), turns.clone());
         async move {
-            let mut turns = Vec::new();
             let mut count = 0;
             while !over.load(Ordering::Relaxed) {
                 let mut conversation = running.conversation();
                 count += 1;
-                for text in [&format!("What is {count} + 1?"), "And then?", "Thanks!"] {
-                    turns.push(conversation.send_message(text).await.turn());
-                }
+                let mut previous = None;
                 // The last reply has no next state.
-                turns.pop();
+                for text in [&format!("What is {count} + 1?"), "And then?", "Thanks!"] {
+                    let turn = conversation.send_message(text).await.turn();
+                    turns.lock().unwrap().extend(previous.replace(turn));
+                }
             }
-            turns
         }
     });
+    // Waits until this build has judged a turn of those conversations.
+    let joins_in = async |digest: &str| {
+        let judged_one = || {
+            let turns = turns.lock().unwrap();
+            let verdicts = |turn: &TurnId| running.journal().verdicts(*turn).unwrap();
+            let mut verdicts = turns.iter().rev().flat_map(verdicts);
+            verdicts
+                .any(|verdict| verdict.digest.as_deref() == Some(digest))
+                .then_some(())
+        };
+        running.until("the build judges a turn", judged_one).await;
+    };
     assert_eq!(next_judged(&running, "Hello!").await, first);
+    joins_in(&first).await;
 
     build(&path, NEW);
     let changed = |status: &Value| status["digest"].as_str() != Some(&first);
@@ -100,6 +113,7 @@ async fn reloaded_judge_judges_the_next_turn_and_every_turn_once() {
     let second = status["digest"].as_str().unwrap().to_owned();
     assert_eq!(status["refused"], Value::Null);
     assert_eq!(next_judged(&running, "Good morning!").await, second);
+    joins_in(&second).await;
 
     // A broken build is rejected with its reason, and nothing else changes.
     build(&path, b"never a component");
@@ -127,7 +141,8 @@ async fn reloaded_judge_judges_the_next_turn_and_every_turn_once() {
     assert_eq!(next_judged(&running, "Good night!").await, first);
 
     over.store(true, Ordering::Relaxed);
-    let turns = talking.await.unwrap();
+    talking.await.unwrap();
+    let turns = std::mem::take(&mut *turns.lock().unwrap());
     let mut seen = std::collections::BTreeSet::new();
     for turn in turns {
         let state = running.wait_until_judged(turn).await.judging;

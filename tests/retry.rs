@@ -120,10 +120,12 @@ async fn retry_of_an_aborted_reply_replaces_it() {
     Script::save(&scripts, model.path());
     let running =
         TestServer::with(|config| config.model.path = Some(model.path().to_owned())).await;
-    // Long enough that a client that disconnects after the first word has an incomplete reply.
-    let mut conversation = running.conversation().with(json!({"max_tokens": 4000}));
+    let mut conversation = running.conversation().with(json!({"max_tokens": 20}));
     let question = "Sing me something L";
-    let mut stream = conversation.request(question).stream().await;
+    // Long enough that a client that disconnects after the first word has an incomplete reply.
+    let request = conversation.request(question);
+    let request = request.with(json!({"max_tokens": 100_000}));
+    let mut stream = request.stream().await;
     let cut = stream.turn();
     stream.next_text().await.unwrap().unwrap();
     drop(stream);

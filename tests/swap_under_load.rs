@@ -68,10 +68,10 @@ async fn stream(client: &Client, board: &Board, text: &str) -> Result<StreamResu
     let (turn, version) = (stream.turn(), stream.version());
     let begun_at = board.published.load(Ordering::SeqCst);
     let counted = usize::try_from(version).unwrap();
-    if stream.next_text().await.map_err(message)?.is_some() {
-        board.under_way[counted].fetch_add(1, Ordering::SeqCst);
-    }
+    stream.next_text().await.map_err(message)?;
+    board.under_way[counted].fetch_add(1, Ordering::SeqCst);
     let reply = stream.rest().await.map_err(message)?;
+    board.under_way[counted].fetch_sub(1, Ordering::SeqCst);
     if !reply.done || reply.finish.is_none() || !reply.errors.is_empty() {
         return Err(format!("{reply:?}"));
     }

@@ -28,6 +28,7 @@ port = 0
 batch_size = 4
 min_batch_size = 1
 max_wait = "200ms"
+nice = 0
 num_epochs = 1
 [training.lora]
 rank = 2

@@ -1,18 +1,15 @@
 //! Cases 15 to 17: components that misuse handles, destructors and reentrancy.
 
-use clawhost_plugins::{Episode, Limits, PluginHost};
+use clawhost_plugins::{Episode, PluginHost};
 
 use super::guest::{Guest, verdict};
 use super::hosting::{
-    action, call, episode, fault, host, judge, steady, still_serves, task, trajectory,
+    action, call, default_limits, episode, fault, host, judge, steady, still_serves, task,
+    trajectory,
 };
 
 async fn start(host: &PluginHost, tricks: &[(&str, &str)]) -> Episode {
-    episode(
-        &steady(host, &Guest::environment(tricks)),
-        Limits::default(),
-    )
-    .await
+    episode(&steady(host, &Guest::environment(tricks)), default_limits()).await
 }
 
 #[tokio::test]
@@ -36,7 +33,7 @@ async fn case_15_handles_cannot_be_hoarded_forged_or_used_after_drop() {
     for (what, body) in misuses {
         let judged = judge(
             &steady(&host, &Guest::judge(&body).with_stderr()),
-            Limits::default(),
+            default_limits(),
         )
         .await;
         assert_eq!(fault(&judged), "trap", "{what}: {:?}", judged.outcome);
@@ -47,7 +44,7 @@ async fn case_15_handles_cannot_be_hoarded_forged_or_used_after_drop() {
         "(i32.store (i32.const 4) (i32.const 99)) (i32.const 0)",
     )]);
     let started = steady(&host, &forged)
-        .start_episode(call(Limits::default()), task(), 1)
+        .start_episode(call(default_limits()), task(), 1)
         .await;
     assert_eq!(fault(&started), "bad-output");
     still_serves(&host).await;
@@ -58,7 +55,7 @@ async fn case_16_traps_in_close_or_destructor_end_only_the_episode() {
     let host = host();
     let judged = judge(
         &steady(&host, &Guest::judge("(unreachable)")),
-        Limits::default(),
+        default_limits(),
     )
     .await;
     let error = judged.outcome.unwrap_err();
@@ -67,9 +64,9 @@ async fn case_16_traps_in_close_or_destructor_end_only_the_episode() {
 
     for trapping in ["[dtor]", "close"] {
         let world = steady(&host, &Guest::environment(&[(trapping, "(unreachable)")]));
-        let closed = episode(&world, Limits::default()).await.close().await;
+        let closed = episode(&world, default_limits()).await.close().await;
         assert_eq!(fault(&closed), "trap", "in {trapping}");
-        let mut other = episode(&world, Limits::default()).await;
+        let mut other = episode(&world, default_limits()).await;
         assert!(
             other.step(&action()).await.outcome.is_ok(),
             "another episode of it"
@@ -116,7 +113,7 @@ async fn case_17_reentrant_calls_trap() {
         ),
     ];
     for (when, guest) in again {
-        let mut context = call(Limits::default());
+        let mut context = call(default_limits());
         context.settings.insert("k".into(), "1".into());
         let judged = steady(&host, &guest.with_settings())
             .score_turn(context, &trajectory("thanks"), 0)

@@ -15,8 +15,8 @@ use tokio::task::JoinSet;
 
 use super::guest::{Guest, store, verdict};
 use super::hosting::{
-    call, fast, fault, granted, grants, host, judge, options, steady, still_serves, ticks,
-    trajectory,
+    call, default_limits, fast, fault, granted, grants, host, judge, options, steady, still_serves,
+    ticks, trajectory,
 };
 use super::time::LOOP;
 
@@ -67,7 +67,7 @@ async fn case_27_calls_finish_on_the_build_they_started_with() {
     let old = granted(&host, "mine", &slow, &["model"]);
     let in_flight = tokio::spawn({
         let old = old.clone();
-        async move { judge(&old, Limits::default()).await }
+        async move { judge(&old, default_limits()).await }
     });
     gate.asked.notified().await;
 
@@ -83,7 +83,7 @@ async fn case_27_calls_finish_on_the_build_they_started_with() {
     let new = load(&Guest::reward("-0.5").wasm(), &Grants::default()).unwrap();
     drop(old);
     assert_eq!(
-        judge(&new, Limits::default()).await.outcome.unwrap().reward,
+        judge(&new, default_limits()).await.outcome.unwrap().reward,
         -0.5
     );
 
@@ -148,7 +148,7 @@ async fn resident_memory_stays() {
                 while let Ok(number) = next() {
                     let limits = Limits {
                         fuel: 10_000,
-                        ..Limits::default()
+                        ..default_limits()
                     };
                     let judged = judge(&failing[number % failing.len()], limits).await;
                     assert!(judged.outcome.is_err());
@@ -187,7 +187,7 @@ async fn looping_judges_do_not_starve_a_good_judge() {
             begun.fetch_add(1, Ordering::SeqCst);
             let limits = Limits {
                 fuel: 1_000_000,
-                ..Limits::default()
+                ..default_limits()
             };
             let judged = judge(&endless, limits).await;
             ended.fetch_add(1, Ordering::SeqCst);
@@ -198,7 +198,7 @@ async fn looping_judges_do_not_starve_a_good_judge() {
         tokio::task::yield_now().await;
     }
     // It is queued after a thousand others, and does not wait for them.
-    let judged = judge(&good, Limits::default()).await;
+    let judged = judge(&good, default_limits()).await;
     let ended = ended.load(Ordering::SeqCst);
     assert_eq!(judged.outcome.unwrap().reward, 1.0);
     assert!(
@@ -229,11 +229,7 @@ async fn dropped_call_frees_its_slot() {
     drop(waiting);
     let good = fast(&host, &Guest::reward("1"));
     assert_eq!(
-        judge(&good, Limits::default())
-            .await
-            .outcome
-            .unwrap()
-            .reward,
+        judge(&good, default_limits()).await.outcome.unwrap().reward,
         1.0
     );
 }

@@ -2,13 +2,13 @@
 //! granted.
 
 use clawhost_plugins::{
-    Capability, FaultKind, GrantEditor, GrantEntry, GrantFile, HostOptions, Kind, Limits,
-    PluginError, PluginHost, PluginHostConfig, Profile, digest,
+    Capability, FaultKind, GrantEditor, GrantEntry, GrantFile, HostOptions, Kind, PluginError,
+    PluginHost, PluginHostConfig, Profile, digest,
 };
 
 use super::guest::{Guest, HTTP, MODEL, STATE, verdict};
 use super::hosting::{
-    call, grants, host, judge, options, refusal, steady, still_serves, trajectory,
+    call, default_limits, grants, host, judge, options, refusal, steady, still_serves, trajectory,
 };
 
 /// A component from its text.
@@ -53,7 +53,7 @@ async fn case_19_path_tricks_find_no_files() {
     );
     let judged = judge(
         &steady(&host, &Guest::judge(&count).with_directories()),
-        Limits::default(),
+        default_limits(),
     )
     .await;
     assert_eq!(judged.outcome.unwrap().reward, 0.25);
@@ -186,7 +186,7 @@ async fn case_21_wrong_kinds_versions_and_types_are_named() {
     // A valid plugin of one kind, called as another kind.
     let loss = steady(&host, &Guest::loss("(i32.const 0)"));
     let called = loss
-        .score_turn(call(Limits::default()), &trajectory("x"), 0)
+        .score_turn(call(default_limits()), &trajectory("x"), 0)
         .await;
     let wrong = FaultKind::WrongKind {
         wanted: Kind::Judge,
@@ -278,7 +278,7 @@ async fn case_22_files_that_are_not_components_are_distinguished() {
     let blocks = format!("{} {}", "block ".repeat(50_000), "end ".repeat(50_000));
     let maze = Guest::reward("0.5").with(&format!("(func {blocks})"));
     assert_eq!(
-        judge(&steady(&host, &maze), Limits::default())
+        judge(&steady(&host, &maze), default_limits())
             .await
             .outcome
             .unwrap()
@@ -341,11 +341,7 @@ async fn case_23_grants_are_bound_to_the_digest_not_the_name() {
     let (before, _) = book.predecessor("keeper", &digest(&second)).unwrap();
     assert_eq!(before, digest(&first));
     assert_eq!(
-        judge(&kept, Limits::default())
-            .await
-            .outcome
-            .unwrap()
-            .reward,
+        judge(&kept, default_limits()).await.outcome.unwrap().reward,
         0.5
     );
     still_serves(&host).await;

@@ -5,12 +5,12 @@ use clawhost_plugins::{FaultKind, Limits, PluginError};
 use tokio::task::JoinSet;
 
 use super::guest::{Guest, verdict};
-use super::hosting::{fast, fault, host, judge, refusal, steady, still_serves};
+use super::hosting::{default_limits, fast, fault, host, judge, refusal, steady, still_serves};
 
 fn mebibytes(count: usize) -> Limits {
     Limits {
         memory: count << 20,
-        ..Limits::default()
+        ..default_limits()
     }
 }
 
@@ -62,7 +62,7 @@ async fn case_04_memory_is_capped_as_a_sum_over_all_memories() {
     let mut calls = JoinSet::new();
     for _ in 0..16 {
         let wide = wide.clone();
-        calls.spawn(async move { judge(&wide, Limits::default()).await.outcome });
+        calls.spawn(async move { judge(&wide, default_limits()).await.outcome });
     }
     for outcome in calls.join_all().await {
         assert_eq!(outcome.map(|verdict| verdict.reward), Ok(0.5));
@@ -96,12 +96,12 @@ async fn case_05_components_that_can_never_start_are_rejected_at_load() {
     // More than the call's limit, less than the engine's.
     let large = Guest::reward("0").memory("(memory (export \"memory\") 2048)");
     assert_eq!(
-        fault(&judge(&steady(&host, &large), Limits::default()).await),
+        fault(&judge(&steady(&host, &large), default_limits()).await),
         "memory"
     );
     let beyond = Guest::reward("0").with("(data (i32.const 65530) \"far beyond the only page\")");
     assert_eq!(
-        fault(&judge(&steady(&host, &beyond), Limits::default()).await),
+        fault(&judge(&steady(&host, &beyond), default_limits()).await),
         "trap"
     );
     still_serves(&host).await;
@@ -116,7 +116,7 @@ async fn case_06_tables_are_capped() {
     .with("(table $t 1 funcref)");
     let limits = Limits {
         table_elements: 2_000,
-        ..Limits::default()
+        ..default_limits()
     };
     assert_eq!(
         fault(&judge(&steady(&host, &bomb), limits.clone()).await),
@@ -147,7 +147,7 @@ async fn case_07_deep_recursion_is_a_stack_fault_even_through_the_host() {
     ];
     let limits = Limits {
         host_calls: 1_000_000,
-        ..Limits::default()
+        ..default_limits()
     };
     for guest in &recursions {
         let judged = judge(&steady(&host, guest), limits.clone()).await;

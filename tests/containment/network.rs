@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use clawhost_plugins::{
-    Answer, CallContext, HostOptions, InboundResponse, Limits, Network, NetworkError,
-    OutboundRequest, Plugin, PluginHost,
+    Answer, CallContext, HostOptions, InboundResponse, Network, NetworkError, OutboundRequest,
+    Plugin, PluginHost,
 };
 
 use super::guest::{Guest, HTTP, store};
-use super::hosting::{call, granted, options, still_serves, trajectory};
+use super::hosting::{call, default_limits, granted, options, still_serves, trajectory};
 
 /// A fake network: DNS answers, and the requests sent.
 #[derive(Default)]
@@ -125,7 +125,7 @@ async fn send(plugin: &Plugin, parts: &[(&str, &str)]) -> Result<String, String>
     }
     let context = CallContext {
         settings,
-        ..call(Limits::default())
+        ..call(default_limits())
     };
     let judged = plugin.score_turn(context, &trajectory("x"), 0).await;
     let verdict = judged.outcome.unwrap();

@@ -10,7 +10,9 @@ use clawhost_plugins::{
 };
 
 use super::guest::{Guest, store, verdict};
-use super::hosting::{fast, fault, granted, host, judge, options, steady, still_serves, ticks};
+use super::hosting::{
+    default_limits, fast, fault, granted, host, judge, options, steady, still_serves, ticks,
+};
 use super::identity::Keys;
 
 /// The log of this process.
@@ -55,7 +57,7 @@ async fn case_12_log_is_neither_flooded_nor_forged() {
         .data("key\\1b[31m\\nforged");
     let limits = Limits {
         log_lines: 10,
-        ..Limits::default()
+        ..default_limits()
     };
     let judged = judge(&granted(&host, "forger", &flood, &[]), limits).await;
     assert!(judged.outcome.is_ok(), "{:?}", judged.outcome);
@@ -80,7 +82,7 @@ async fn case_12_log_is_neither_flooded_nor_forged() {
         .memory("(memory (export \"memory\") 2048)");
     let limits = Limits {
         memory: 256 << 20,
-        ..Limits::default()
+        ..default_limits()
     };
     let judged = judge(&steady(&host, &huge), limits).await;
     let spent = FaultKind::Budget {
@@ -98,7 +100,7 @@ async fn case_12_log_is_neither_flooded_nor_forged() {
     );
     let judged = judge(
         &steady(&host, &Guest::judge(&own).data("no\\1b\\n")),
-        Limits::default(),
+        default_limits(),
     )
     .await;
     let refused = PluginErrorKind::Unsupported;
@@ -132,7 +134,7 @@ async fn case_13_output_is_a_small_ring_buffer_and_writes_cost_cpu() {
     let last_words = Guest::judge(&last_words)
         .with_stderr()
         .data("key\\1b[31m\\nforged");
-    let error = judge(&steady(&host, &last_words), Limits::default())
+    let error = judge(&steady(&host, &last_words), default_limits())
         .await
         .outcome
         .unwrap_err();
@@ -148,7 +150,7 @@ async fn case_13_output_is_a_small_ring_buffer_and_writes_cost_cpu() {
     );
     let error = judge(
         &steady(&host, &Guest::judge(&much).with_stderr()),
-        Limits::default(),
+        default_limits(),
     )
     .await
     .outcome
@@ -202,7 +204,7 @@ async fn case_14_model_requests_end_at_their_budget() {
         &storm(read, 1_000_000).with_state().data("key"),
         &["state"],
     );
-    let judged = judge(&reading, Limits::default()).await;
+    let judged = judge(&reading, default_limits()).await;
     assert_eq!(
         (fault(&judged), judged.receipt.host_calls),
         ("budget", 10_001)
@@ -220,7 +222,7 @@ async fn case_14_model_requests_end_at_their_budget() {
         &storm(&ask, 100_000).with_model(),
         &["model"],
     );
-    let judged = judge(&asking, Limits::default()).await;
+    let judged = judge(&asking, default_limits()).await;
     assert_eq!((fault(&judged), judged.receipt.model_calls), ("budget", 8));
     assert_eq!(model.0.load(Ordering::SeqCst), 8);
 
@@ -230,7 +232,7 @@ async fn case_14_model_requests_end_at_their_budget() {
     let scoring = granted(&host, "scorer", &storm(score, 5).with_scores(), &["model"]);
     let limits = Limits {
         model_tokens: 250,
-        ..Limits::default()
+        ..default_limits()
     };
     let judged = judge(&scoring, limits).await;
     assert_eq!(judged.receipt.model_tokens, 200, "{judged:?}");

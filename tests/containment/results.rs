@@ -3,7 +3,9 @@
 use clawhost_plugins::{Advantages, Limits, LossBatch, Plugin, Requirements, RewardedSequence};
 
 use super::guest::{Guest, store, verdict};
-use super::hosting::{action, call, episode, fault, host, judge, steady, still_serves, trajectory};
+use super::hosting::{
+    action, call, default_limits, episode, fault, host, judge, steady, still_serves, trajectory,
+};
 
 fn votes(pointer: u32, count: u32) -> String {
     verdict("0", &(store(12, pointer) + &store(16, count)))
@@ -56,14 +58,14 @@ async fn case_08_lists_that_are_too_long_or_out_of_bounds_are_rejected() {
         ("the same text a thousand times", amplified, "budget"),
     ];
     for (what, body, expected) in cases {
-        let judged = judge(&steady(&host, &Guest::judge(&body)), Limits::default()).await;
+        let judged = judge(&steady(&host, &Guest::judge(&body)), default_limits()).await;
         assert_eq!(fault(&judged), expected, "{what}: {:?}", judged.outcome);
     }
     // 10^7 real votes in a memory that is large enough.
     let real = Guest::judge(&votes(0, 10_000_000)).memory("(memory (export \"memory\") 2048)");
     let limits = Limits {
         memory: 256 << 20,
-        ..Limits::default()
+        ..default_limits()
     };
     let judged = judge(&steady(&host, &real), limits).await;
     assert_eq!(fault(&judged), "budget", "{:?}", judged.outcome);
@@ -82,13 +84,13 @@ async fn case_09_invalid_values_of_a_type_are_rejected() {
         ("a misaligned result", "(i32.const 1)".into()),
     ];
     for (what, body) in cases {
-        let judged = judge(&steady(&host, &Guest::judge(&body)), Limits::default()).await;
+        let judged = judge(&steady(&host, &Guest::judge(&body)), default_limits()).await;
         assert_eq!(fault(&judged), "bad-output", "{what}: {:?}", judged.outcome);
     }
     // The WIT has no `char`; in the canonical ABI any non-zero boolean is true.
     let seven = Guest::judge(&verdict("0", "(i32.store8 (i32.const 8) (i32.const 7))"));
     assert!(
-        judge(&steady(&host, &seven), Limits::default())
+        judge(&steady(&host, &seven), default_limits())
             .await
             .outcome
             .unwrap()
@@ -100,14 +102,14 @@ async fn case_09_invalid_values_of_a_type_are_rejected() {
         "(i32.store8 (i32.const 16) (i32.const 2))",
     );
     let hinted = steady(&host, &placement)
-        .extract_hint(call(Limits::default()), &trajectory("no"), 0)
+        .extract_hint(call(default_limits()), &trajectory("no"), 0)
         .await;
     assert_eq!(fault(&hinted), "bad-output");
     let status = Guest::environment(&[(
         "step",
         "(i32.store8 (i32.const 24) (i32.const 3)) (i32.const 0)",
     )]);
-    let mut episode = episode(&steady(&host, &status), Limits::default()).await;
+    let mut episode = episode(&steady(&host, &status), default_limits()).await;
     assert_eq!(fault(&episode.step(&action()).await), "bad-output");
     // As an argument to the host it traps in the guest.
     let level = "(call $log (i32.const 9) (i32.const 512) (i32.const 1) (i32.const 0) (i32.const 0)) (i32.const 0)";
@@ -115,7 +117,7 @@ async fn case_09_invalid_values_of_a_type_are_rejected() {
         fault(
             &judge(
                 &steady(&host, &Guest::judge(level).with_log()),
-                Limits::default()
+                default_limits()
             )
             .await
         ),
@@ -139,21 +141,21 @@ async fn case_10_nan_and_wrong_counts_are_rejected() {
     let host = host();
     let none = ["nan", "-nan", "inf", "-inf", "1e38", "1.5", "-1.0001"];
     for reward in none {
-        let judged = judge(&steady(&host, &Guest::reward(reward)), Limits::default()).await;
+        let judged = judge(&steady(&host, &Guest::reward(reward)), default_limits()).await;
         assert_eq!(fault(&judged), "bad-output", "{reward}");
         let vote = format!(
             "(f32.store (i32.const 1024) (f32.const {reward})) {}",
             votes(1024, 1)
         );
-        let judged = judge(&steady(&host, &Guest::judge(&vote)), Limits::default()).await;
+        let judged = judge(&steady(&host, &Guest::judge(&vote)), default_limits()).await;
         assert_eq!(fault(&judged), "bad-output", "a vote of {reward}");
         let confidence = hint(&format!("(f32.const {reward})"), "");
         let hinted = steady(&host, &confidence)
-            .extract_hint(call(Limits::default()), &trajectory("no"), 0)
+            .extract_hint(call(default_limits()), &trajectory("no"), 0)
             .await;
         assert_eq!(fault(&hinted), "bad-output", "a confidence of {reward}");
     }
-    let mut wide = Limits::default();
+    let mut wide = default_limits();
     (wide.verdict.min, wide.verdict.max) = (-2.0, 2.0);
     let judged = judge(&steady(&host, &Guest::reward("1.5")), wide).await;
     assert_eq!(
@@ -167,7 +169,7 @@ async fn case_10_nan_and_wrong_counts_are_rejected() {
         let ranking = format!("{} {} (i32.const 0)", store(4, 1024), store(8, count));
         let group = [trajectory("a"), trajectory("b")];
         let ranked = steady(&host, &Guest::group_judge(&ranking))
-            .score_group(call(Limits::default()), &group)
+            .score_group(call(default_limits()), &group)
             .await;
         assert_eq!(ranked.outcome.is_ok(), expected, "{count} verdicts for two");
     }
@@ -189,7 +191,7 @@ async fn case_10_nan_and_wrong_counts_are_rejected() {
             store(12, per_token)
         );
         steady(&host, &Guest::advantage(&body))
-            .compute_advantages(call(Limits::default()), &sequences)
+            .compute_advantages(call(default_limits()), &sequences)
             .await
     };
     for (count, per_token, value) in [
@@ -262,7 +264,7 @@ async fn disagreement(loss: &Plugin) -> f64 {
     let at = [-0.5_f32, -1.0, -2.0];
     let evaluate = async |logprob: [f32; 3]| {
         let called = loss
-            .evaluate_loss(call(Limits::default()), NEEDS, batch(logprob.to_vec()))
+            .evaluate_loss(call(default_limits()), NEEDS, batch(logprob.to_vec()))
             .await;
         called.outcome.unwrap()
     };
@@ -284,7 +286,7 @@ async fn disagreement(loss: &Plugin) -> f64 {
 async fn case_11_partials_of_wrong_length_position_or_slope_are_detected() {
     let host = host();
     let honest = steady(&host, &squares("1"));
-    let asked = honest.describe_loss(call(Limits::default())).await;
+    let asked = honest.describe_loss(call(default_limits())).await;
     assert_eq!(asked.outcome.unwrap(), NEEDS);
 
     let answer = |loss: &str, count: u32, more: &str| {
@@ -317,7 +319,7 @@ async fn case_11_partials_of_wrong_length_position_or_slope_are_detected() {
     ];
     for (what, guest) in lies {
         let called = steady(&host, &guest)
-            .evaluate_loss(call(Limits::default()), NEEDS, batch(vec![-1.0; 3]))
+            .evaluate_loss(call(default_limits()), NEEDS, batch(vec![-1.0; 3]))
             .await;
         assert_eq!(fault(&called), "bad-output", "{what}");
     }

@@ -7,12 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use clawhost_plugins::{
-    Answer, CallContext, HostOptions, JudgeResult, Limits, Message, ModelChoice, ModelClient,
-    ModelError, ModelFinish, ModelRequest, ModelResponse, Plugin, PluginHost, Profile, Role,
-    Trajectory,
+    Answer, CallContext, HostOptions, JudgeResult, Message, ModelChoice, ModelClient, ModelError,
+    ModelFinish, ModelRequest, ModelResponse, Plugin, PluginHost, Profile, Role, Trajectory,
 };
 
-use super::hosting::{call, grants, options, still_serves, trajectory};
+use super::hosting::{call, default_limits, grants, options, still_serves, trajectory};
 
 const JUDGE_LLM: &[u8] = include_bytes!("../../plugins/artifacts/judge-llm.wasm");
 
@@ -108,7 +107,7 @@ async fn judge_turn(judge: &Plugin, seed: u64, trajectory: &Trajectory) -> Judge
     let context = CallContext {
         seed,
         settings: BTreeMap::from([("votes".to_owned(), "3".to_owned())]),
-        ..call(Limits::default())
+        ..call(default_limits())
     };
     judge.score_turn(context, trajectory, 0).await
 }

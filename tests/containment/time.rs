@@ -5,7 +5,9 @@ use std::time::Duration;
 use clawhost_plugins::{FaultKind, Limits, Outcome, TICK};
 
 use super::guest::{Guest, verdict};
-use super::hosting::{episode, fast, fault, host, judge, steady, still_serves, ticks};
+use super::hosting::{
+    default_limits, episode, fast, fault, host, judge, steady, still_serves, ticks,
+};
 
 pub(crate) const LOOP: &str = "(loop $for-ever (br $for-ever))";
 
@@ -33,7 +35,7 @@ async fn case_01_endless_loops_end_at_their_cpu_budget() {
         let limits = Limits {
             fuel: 1_000_000,
             cpu_time: TICK,
-            ..Limits::default()
+            ..default_limits()
         };
         for _ in 0..2 {
             let judged = judge(&steady(&host, guest), limits.clone()).await;
@@ -67,7 +69,7 @@ async fn case_02_host_calls_in_a_loop_end_at_their_limit() {
         Guest::judge(&format!("(loop $again {ask} (br $again)) (i32.const 0)")).with_settings();
     let limits = Limits {
         host_calls: 50,
-        ..Limits::default()
+        ..default_limits()
     };
     let judged = judge(&steady(&host, &storm), limits).await;
     let spent = FaultKind::Budget {
@@ -91,7 +93,7 @@ async fn case_03_endless_sleep_ends_at_the_wall_time_limit() {
     let limits = Limits {
         wall_time: Duration::from_millis(30),
         cpu_time: 1_000_000 * TICK,
-        ..Limits::default()
+        ..default_limits()
     };
     // On a deterministic call it is a host timeout and not a fault of the component.
     let (over, unfinished) = (

@@ -123,7 +123,7 @@ async fn nothing_is_lost_however_a_run_ends() {
     let file = dir.path().join("clawhost.toml");
     std::fs::write(
         &file,
-        "[training]\nbatch_size = 2\nmin_batch_size = 1\nmax_wait = \"200ms\"\nnum_epochs = 1\n",
+        "[training]\nbatch_size = 2\nmin_batch_size = 1\nmax_wait = \"200ms\"\nnice = 0\nnum_epochs = 1\n",
     )
     .unwrap();
     let mut arguments: Vec<String> = ["run", "--port", "0", "--data"].map(str::to_owned).into();

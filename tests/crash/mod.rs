@@ -30,7 +30,7 @@ use tokio::sync::watch;
 
 const CLIENTS: u64 = 3;
 /// Timeout; longer than the test takes on any machine.
-const TEST_TIMEOUT: Duration = Duration::from_secs(900);
+const TEST_TIMEOUT: Duration = Duration::from_secs(1_800);
 
 /// What the clients observed, over all runs of the server.
 #[derive(Default)]
@@ -242,7 +242,7 @@ async fn kills_lose_no_turn_and_train_no_sample_twice() {
     let file = dir.path().join("clawhost.toml");
     std::fs::write(
         &file,
-        "[training]\nbatch_size = 2\nmin_batch_size = 1\nmax_wait = \"200ms\"\nnum_epochs = 1\n",
+        "[training]\nbatch_size = 2\nmin_batch_size = 1\nmax_wait = \"200ms\"\nnice = 0\nnum_epochs = 1\n",
     )
     .unwrap();
     let mut arguments: Vec<String> = ["run", "--port", "0", "--data"]
@@ -266,13 +266,16 @@ async fn kills_lose_no_turn_and_train_no_sample_twice() {
     let mut partial_checkpoints = 0;
     let began = Instant::now();
     let mut runs = 0;
-    // At least this many kills, and more until enough adapters are published: the number of steps between two kills
-    // depends on the machine.
-    while runs < least_kills || published_adapters(&data) < least_adapters {
+    // At least this many kills, and more until enough adapters are published and a checkpoint was cut: the number of
+    // steps between two kills, and what a step does until the kill, depend on the machine.
+    while runs < least_kills
+        || published_adapters(&data) < least_adapters
+        || partial_checkpoints == 0
+    {
         runs += 1;
         assert!(
             began.elapsed() < TEST_TIMEOUT,
-            "after {runs} runs there are only {} adapters",
+            "after {runs} runs there are {} adapters and {partial_checkpoints} partial checkpoints",
             published_adapters(&data)
         );
         let starting = arguments.clone();
@@ -332,7 +335,7 @@ async fn kills_lose_no_turn_and_train_no_sample_twice() {
         counts.turns, counts.samples, counts.steps, counts.adapters
     );
     println!("samples dropped: {:?}", counts.dropped);
-    assert!(partial_checkpoints > 0 && ledger.interrupted.load(Ordering::SeqCst) >= least_kills);
+    assert!(ledger.interrupted.load(Ordering::SeqCst) >= least_kills);
     assert!(
         counts.adapters >= least_adapters,
         "training continued between kills"

@@ -11,7 +11,7 @@ use clawhost::serve::{Server, Settings};
 use clawhost_journal::{JudgingState, SampleState, VerdictOutcome};
 use clawhost_judging::FaultPolicy;
 use clawhost_plugins::{Limits, TICK};
-use clawhost_tests::{TestServer, configuration};
+use clawhost_tests::{TestServer, WAIT_TIMEOUT, configuration};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -138,9 +138,19 @@ async fn always_failing_judge_does_not_block_serving() {
         counts.samples.is_empty() && counts.steps.is_empty(),
         "{counts:?}"
     );
-    let health = running.client.get("/healthz").await;
-    assert_eq!(health.ok()["status"], "ok");
-    assert_eq!(health.body["judging"]["no_verdict"]["trap"], 7);
+    // The status counts a judgement right after its commit.
+    let counted = async {
+        loop {
+            let health = running.client.get("/healthz").await;
+            assert_eq!(health.ok()["status"], "ok");
+            if health.body["judging"]["no_verdict"]["trap"] == 7 {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(WAIT_TIMEOUT, counted)
+        .await
+        .expect("the status counts the missing verdicts");
 }
 
 #[tokio::test]

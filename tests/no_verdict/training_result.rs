@@ -74,6 +74,7 @@ fn config(data: &Path, judge: &Path, trains: bool) -> Config {
     config.training.batch_size = 4;
     config.training.min_batch_size = 1;
     config.training.max_wait = std::time::Duration::from_secs_f64(0.0);
+    config.training.nice = 0;
     config.training.num_epochs = 1;
     config.training.max_staleness = 1000;
     config.training.initial_baseline = START;

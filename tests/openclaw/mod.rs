@@ -203,7 +203,7 @@ async fn stock_openclaw_conversation_is_collected_judged_and_trained_without_hea
         // Parsed with the model in it, so that the defaults are those of models other than the embedded one.
         let parsed = Config::parse(&format!(
             "[server]\nport = 0\n[model]\nserved_model_name = \"notekeeper\"\npath = {:?}\n\
-             [training]\nbatch_size = 2\nmin_batch_size = 1\nmax_wait = \"200ms\"\n",
+             [training]\nbatch_size = 2\nmin_batch_size = 1\nmax_wait = \"200ms\"\nnice = 0\n",
             model.path()
         ));
         let data = std::mem::take(&mut config.server.data_dir);

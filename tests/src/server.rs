@@ -12,13 +12,14 @@ use tempfile::TempDir;
 use crate::client::{Client, Conversation};
 use crate::waiting::until;
 
-/// The embedded policy and the embedded judge; training steps of two samples, or of one after 0.2 s.
+/// The embedded policy and the embedded judge; training steps of two samples, or of one after 0.2 s. Training has the
+/// priority of everything else, because tests wait for it.
 ///
 /// # Panics
 /// When the configuration does not parse.
 pub fn configuration() -> Config {
     Config::parse(
-        "[server]\nport = 0\n[training]\nbatch_size = 2\nmin_batch_size = 1\nmax_wait = \"200ms\"\n",
+        "[server]\nport = 0\n[training]\nbatch_size = 2\nmin_batch_size = 1\nmax_wait = \"200ms\"\nnice = 0\n",
     )
     .unwrap()
 }

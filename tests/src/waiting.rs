@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clawhost_journal::Journal;
 
 /// Timeout of every wait; longer than any condition takes on a busy machine.
-pub const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Poll interval while the journal does not change.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);

@@ -13,7 +13,8 @@ use crate::client::{ChatClient, RequestError};
 /// Options of the wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WaitOptions {
-    /// Timeout between two rounds. Default: 120 s.
+    /// Timeout between two rounds; only an endpoint that makes no progress reaches it, because judging and training run
+    /// at a low priority and may take long on a busy machine. Default: 30 min.
     pub timeout: Duration,
     /// Poll interval. Default: 40 ms.
     pub poll_interval: Duration,
@@ -24,7 +25,7 @@ pub struct WaitOptions {
 impl Default for WaitOptions {
     fn default() -> Self {
         WaitOptions {
-            timeout: Duration::from_secs(120),
+            timeout: Duration::from_secs(1_800),
             poll_interval: Duration::from_millis(40),
             batch: 16,
         }

@@ -24,6 +24,8 @@ pub(super) fn run_clawhost(arguments: &[&str], dir: &Path) -> Output {
         .current_dir(dir)
         // Caches the large runtimes, but not in the user's cache.
         .env("CLAWHOST_CACHE", scratch().join("compiled"))
+        // A runtime takes half a minute to compile at a low priority; how long that is depends on what else runs.
+        .env("CLAWHOST_PLUGINS__HOST__COMPILING__WALL_TIME", "1h")
         .env_remove("CLAWHOST_LOG")
         .output()
         .unwrap()

@@ -240,7 +240,11 @@ pub fn invalid_requests_are_rejected_before_running(suite: Suite) {
 
 pub fn shutdown_lets_replies_finish(suite: Suite) {
     block_on(async move {
-        let (engine, permits) = suite.stepwise_engine(EngineOptions::default());
+        let options = EngineOptions {
+            shutdown_grace: std::time::Duration::from_secs(3600),
+            ..EngineOptions::default()
+        };
+        let (engine, permits) = suite.stepwise_engine(options);
         let expected =
             tokio::task::spawn_blocking(move || suite.run_alone(request(prompt(10, 1), 2, 8)));
         let mut generation = engine.generate(request(prompt(10, 1), 2, 8)).unwrap();

@@ -34,7 +34,7 @@ pub struct DemoOptions {
     pub temperature: Option<f32>,
     /// `max_tokens` of requests. Default: 256, so that an endless reply cannot block a round.
     pub max_tokens: Option<u32>,
-    /// Timeout of one request. Default: 120 s.
+    /// Timeout of one request. Default: 15 min.
     pub request_timeout: Duration,
     /// Waiting between rounds.
     pub wait: WaitOptions,
@@ -51,7 +51,7 @@ impl Default for DemoOptions {
             control_draws: 8,
             temperature: None,
             max_tokens: Some(256),
-            request_timeout: Duration::from_secs(120),
+            request_timeout: Duration::from_secs(900),
             wait: WaitOptions::default(),
             bounds: Bounds::default(),
         }
@@ -59,16 +59,14 @@ impl Default for DemoOptions {
 }
 
 impl DemoOptions {
-    /// The defaults for a person with a wish and a real model: longer waits, since a step takes seconds, and fewer replies
+    /// The defaults for a person with a wish and a real model, whose steps take seconds: fewer polls and replies
     /// of the frozen model.
     pub fn of_a_wish() -> DemoOptions {
         DemoOptions {
             conversations: 36,
             control_draws: 2,
             max_tokens: Some(WISH_MAX_TOKENS),
-            request_timeout: Duration::from_secs(900),
             wait: WaitOptions {
-                timeout: Duration::from_secs(1_800),
                 poll_interval: Duration::from_millis(400),
                 ..WaitOptions::default()
             },

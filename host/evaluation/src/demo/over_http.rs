@@ -17,9 +17,9 @@ fn options() -> DemoOptions {
     DemoOptions {
         seed: 11,
         control_draws: 3,
-        request_timeout: Duration::from_secs(20),
+        request_timeout: Duration::from_secs(180),
         wait: WaitOptions {
-            timeout: Duration::from_secs(20),
+            timeout: Duration::from_secs(180),
             poll_interval: Duration::from_millis(1),
             batch: 16,
         },
@@ -277,10 +277,10 @@ async fn an_endpoint_that_stays_busy_is_an_error() {
 
 #[tokio::test]
 async fn an_unreachable_endpoint_is_named_in_the_error() {
-    let url = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        format!("http://{}", listener.local_addr().unwrap())
-    };
+    // Bound but not listening, so that nothing else can listen there.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}", socket.local_addr().unwrap());
     let error = client(&url).health().await.unwrap_err();
     assert!(matches!(error, RequestError::Unreachable { .. }));
     assert!(error.to_string().contains(&url), "{error}");

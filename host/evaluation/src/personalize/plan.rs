@@ -38,7 +38,7 @@ pub struct PersonalizeOptions {
     pub temperature: Option<f32>,
     /// `max_tokens` of requests. Default: 256.
     pub max_tokens: Option<u32>,
-    /// Timeout of one request. Default: 300 s.
+    /// Timeout of one request. Default: 15 min.
     pub request_timeout: Duration,
     /// Waiting between rounds. Default timeout: 300 s, since many arms share a machine.
     pub wait: WaitOptions,
@@ -61,18 +61,15 @@ impl Default for PersonalizeOptions {
             memory_size: 8,
             temperature: None,
             max_tokens: Some(256),
-            request_timeout: Duration::from_secs(300),
-            wait: WaitOptions {
-                timeout: Duration::from_secs(300),
-                ..WaitOptions::default()
-            },
+            request_timeout: Duration::from_secs(900),
+            wait: WaitOptions::default(),
             bounds: TargetBounds::default(),
         }
     }
 }
 
 impl PersonalizeOptions {
-    /// The defaults for people with these wishes and a real model: longer waits, since a step takes seconds, and fewer
+    /// The defaults for people with these wishes and a real model, whose steps take seconds: fewer polls and
     /// replies of frozen arms.
     pub fn of_wishes(wishes: &[Wish]) -> PersonalizeOptions {
         PersonalizeOptions {
@@ -81,9 +78,7 @@ impl PersonalizeOptions {
             control_draws: 1,
             probes: 16,
             max_tokens: Some(WISH_MAX_TOKENS),
-            request_timeout: Duration::from_secs(900),
             wait: WaitOptions {
-                timeout: Duration::from_secs(1_800),
                 poll_interval: Duration::from_millis(400),
                 ..WaitOptions::default()
             },

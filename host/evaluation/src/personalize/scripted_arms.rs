@@ -23,9 +23,9 @@ fn options(arms: &[Arm]) -> PersonalizeOptions {
         control_draws: 2,
         fresh: 8,
         probes: 3,
-        request_timeout: Duration::from_secs(20),
+        request_timeout: Duration::from_secs(180),
         wait: WaitOptions {
-            timeout: Duration::from_secs(20),
+            timeout: Duration::from_secs(180),
             poll_interval: Duration::from_millis(1),
             batch: 16,
         },

@@ -34,7 +34,7 @@ fn options(track: Track) -> PersonalizeOptions {
         fresh: 16,
         probes: 4,
         wait: WaitOptions {
-            timeout: Duration::from_secs(20),
+            timeout: Duration::from_secs(180),
             poll_interval: Duration::from_millis(1),
             batch: 16,
         },

@@ -24,7 +24,10 @@ use tokio::task::JoinHandle;
 use crate::releases::ReleaseChain;
 
 /// Timeout of the tests; longer than anything takes on a busy machine.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(180);
+
+/// Interval at which [`until`] checks its condition.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Stands in for judging and training.
 #[derive(Default)]
@@ -236,7 +239,8 @@ pub(crate) async fn until<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -
             return value;
         }
         assert!(began.elapsed() < TIMEOUT, "waited in vain until {what}");
-        tokio::task::yield_now().await;
+        // Leaves the processor to the engine.
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

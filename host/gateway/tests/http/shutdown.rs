@@ -6,12 +6,12 @@ use clawhost_journal::TurnState;
 use serde_json::json;
 use tokio::net::TcpStream;
 
-use crate::server::{Server, until};
+use crate::server::{Server, TIMEOUT, until};
 use crate::streaming::{Streamed, read};
 
 #[tokio::test]
 async fn replies_in_progress_finish_after_the_stop_signal() {
-    let server = Server::start().await;
+    let server = Server::with(|options| options.server.shutdown_timeout = TIMEOUT).await;
     let response = server.stream("L", json!({"max_tokens": 3000})).await;
     server.stop.send(true).unwrap();
     let streamed = Streamed::of(&read(response).await);

@@ -7,15 +7,18 @@ use clawhost_gateway::GatewayOptions;
 use clawhost_journal::{Finish, Journal, TurnState};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
-use crate::server::{Server, chat_body, head, until};
+use crate::server::{Server, TIMEOUT, chat_body, head, until};
 
 const SLOTS: usize = 8;
 
 /// A connection that has sent a request and reads nothing.
 async fn send_request(server: &Server, path: &str, body: &Value) -> TcpStream {
-    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    // The buffer does not grow, so the machine's limit for growing buffers does not matter.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(256 << 10).unwrap();
+    let mut stream = socket.connect(server.address).await.unwrap();
     let body = body.to_string();
     let request = format!(
         "{}\r\nContent-Length: {}\r\n\r\n{body}",
@@ -47,7 +50,8 @@ fn long(max_tokens: u32) -> Value {
 
 #[tokio::test]
 async fn unread_finished_replies_occupy_no_slot() {
-    let server = with(|_| {}).await;
+    // Nobody reads until all replies are generated, however long that takes.
+    let server = with(|options| options.server.write_timeout = 10 * TIMEOUT).await;
     let mut stalled = Vec::new();
     for index in 0..SLOTS {
         let chat = chat_body("L", long(4000));

@@ -50,6 +50,8 @@ pub(super) async fn run_until_settled_with(
     {
         changes.changed().await.unwrap();
     }
+    // A judgement is counted after its commit.
+    state.watch().wait_for(|s| s.running == 0).await.unwrap();
     stop.send(true).unwrap();
     task.await.unwrap();
     state.snapshot()

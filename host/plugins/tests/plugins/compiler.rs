@@ -11,10 +11,10 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use super::common::{judge, options};
+use super::common::{default_limits, judge, options};
 use clawhost_plugins::{
-    CompileLimits, CompileResource, CompilerCommand, CompilerExit, Grants, HostOptions, Limits,
-    Plugin, PluginError, PluginHost, PluginHostConfig, Profile, digest, embedded_component,
+    CompileLimits, CompileResource, CompilerCommand, CompilerExit, Grants, HostOptions, Plugin,
+    PluginError, PluginHost, PluginHostConfig, Profile, digest, embedded_component,
 };
 use tempfile::TempDir;
 
@@ -69,15 +69,15 @@ async fn cached_code_gives_the_same_verdicts_as_fresh_code() {
     assert_eq!(first.digest(), digest(component()));
     assert_eq!(first.digest(), second.digest());
     let (first, second) = (
-        judge(&first, Limits::default()).await,
-        judge(&second, Limits::default()).await,
+        judge(&first, default_limits()).await,
+        judge(&second, default_limits()).await,
     );
     assert!(first.outcome.is_ok(), "{first:?}");
     assert_eq!(first.outcome, second.outcome);
     assert_eq!(first.receipt.fuel, second.receipt.fuel);
     // The same without a cache.
     let bare = load(&PluginHost::new(options()).unwrap(), component());
-    let bare = judge(&bare, Limits::default()).await;
+    let bare = judge(&bare, default_limits()).await;
     assert_eq!(first.outcome, bare.outcome);
     // Only this user can access the cache.
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -105,7 +105,7 @@ async fn damaged_cache_entries_are_compiled_again_and_never_run() {
     let dir = TempDir::new().unwrap();
     let dir = dir.path().join("compiled");
     let host = host_with_cache(&dir);
-    let expected = judge(&load(&host, component()), Limits::default()).await;
+    let expected = judge(&load(&host, component()), default_limits()).await;
     let (code, sum) = (only_file(&dir, "cwasm"), only_file(&dir, "sum"));
     let (whole, summed) = (fs::read(&code).unwrap(), fs::read(&sum).unwrap());
     let mut damages: Vec<(String, PathBuf, Vec<u8>)> = vec![
@@ -130,7 +130,7 @@ async fn damaged_cache_entries_are_compiled_again_and_never_run() {
         let again = load(&host, component());
         assert!(!again.was_cached(), "{what}");
         assert_eq!(
-            judge(&again, Limits::default()).await.outcome,
+            judge(&again, default_limits()).await.outcome,
             expected.outcome,
             "{what}"
         );

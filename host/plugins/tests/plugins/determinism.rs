@@ -13,7 +13,7 @@ use clawhost_plugins::{
 };
 use tokio::task::JoinSet;
 
-use super::common::{call, host, judge, trajectory};
+use super::common::{call, default_limits, host, judge, trajectory};
 
 #[tokio::test]
 async fn same_input_gives_same_verdict_and_fuel() {
@@ -34,8 +34,8 @@ async fn same_input_gives_same_verdict_and_fuel() {
         ("why?", 0.0),
     ] {
         let seen = trajectory(text);
-        let first = plugin.score_turn(call(Limits::default()), &seen, 0).await;
-        let second = plugin.score_turn(call(Limits::default()), &seen, 0).await;
+        let first = plugin.score_turn(call(default_limits()), &seen, 0).await;
+        let second = plugin.score_turn(call(default_limits()), &seen, 0).await;
         let one = first.outcome.unwrap();
         assert_eq!(one.reward, reward, "{text}: {one:?}");
         assert_eq!(Ok(one), second.outcome, "{text}");
@@ -57,8 +57,8 @@ async fn both_profiles_give_the_same_verdict() {
         .load("judge", bytes, &Grants::default(), Profile::default())
         .unwrap();
     let seen = trajectory("too much bold, redo it please");
-    let a = fast.score_turn(call(Limits::default()), &seen, 0).await;
-    let b = slow.score_turn(call(Limits::default()), &seen, 0).await;
+    let a = fast.score_turn(call(default_limits()), &seen, 0).await;
+    let b = slow.score_turn(call(default_limits()), &seen, 0).await;
     assert_eq!(a.outcome, b.outcome);
     assert_eq!(a.receipt.fuel, None);
 }
@@ -71,13 +71,13 @@ async fn missing_turn_is_invalid_input_and_missing_reply_is_unsupported() {
         .load("judge", bytes, &Grants::default(), Profile::default())
         .unwrap();
     let missing = plugin
-        .score_turn(call(Limits::default()), &trajectory("thanks"), 5)
+        .score_turn(call(default_limits()), &trajectory("thanks"), 5)
         .await;
     let fault = missing.outcome.unwrap_err();
     assert!(fault.to_string().contains("invalid-input"), "{fault}");
     let mut silent = trajectory("");
     silent.turns[0].next_state.clear();
-    let silent = plugin.score_turn(call(Limits::default()), &silent, 0).await;
+    let silent = plugin.score_turn(call(default_limits()), &silent, 0).await;
     assert!(silent.outcome.unwrap_err().is_unsupported());
 }
 
@@ -123,14 +123,20 @@ impl Drop for CpuLoad {
 async fn verdicts_and_faults_do_not_depend_on_cpu_load() {
     let host = host();
     let plugin = load(&host, "judge-next-state", Profile::Deterministic);
-    // Long enough for many ticks; the fast profile would stop after one.
-    let seen = trajectory(&"Thanks, but could you write that again without bold? ".repeat(2_000));
+    // Several ticks of work, of which the fast profile would give it one.
+    let seen = trajectory(&"Thanks, but could you write that again without bold? ".repeat(64_000));
+    let idle = plugin.score_turn(call(default_limits()), &seen, 0).await;
+    assert!(idle.outcome.is_ok(), "{idle:?}");
+    assert!(
+        idle.receipt.fuel > Some(40_000_000),
+        "{:?}",
+        idle.receipt.fuel
+    );
+
     let limits = Limits {
         cpu_time: TICK,
-        ..Limits::default()
+        ..default_limits()
     };
-    let idle = plugin.score_turn(call(Limits::default()), &seen, 0).await;
-    assert!(idle.outcome.is_ok(), "{idle:?}");
 
     // Endless guests on the same threads, and higher-priority threads on every core.
     let endless = load(&host, "judge-endless", Profile::Fast);
@@ -140,7 +146,7 @@ async fn verdicts_and_faults_do_not_depend_on_cpu_load() {
         let unlimited = Limits {
             cpu_time: Duration::MAX,
             wall_time: Duration::from_millis(3_600_000),
-            ..Limits::default()
+            ..default_limits()
         };
         loops.spawn(async move { judge(&endless, unlimited).await });
     }
@@ -182,7 +188,7 @@ async fn wall_timeout_of_a_deterministic_call_is_not_a_plugin_fault() {
         fuel: u64::MAX >> 1,
         wall_time: Duration::from_millis(30),
         cpu_time: TICK,
-        ..Limits::default()
+        ..default_limits()
     };
     let endless = load(&host, "judge-endless", Profile::Deterministic);
     let judged = judge(&endless, limits.clone()).await;
@@ -213,7 +219,7 @@ async fn the_receipt_of_a_call_ended_at_its_wall_limit_has_the_fuel_of_that_call
         let limits = Limits {
             fuel: u64::MAX >> 1,
             wall_time: Duration::from_millis(wall_ms),
-            ..Limits::default()
+            ..default_limits()
         };
         let judged = judge(&endless, limits).await;
         let receipt = judged.receipt;

@@ -193,9 +193,13 @@ fn stop_strings_and_cancellation_close_the_connection() {
 #[test]
 fn an_interrupted_reply_keeps_its_tokens() {
     let mut fake = FakeServer::sglang(ReturnedLogprobs::TemperatureScaled);
-    let (engine, _) = fake.connect(RemoteConfig {
-        token_timeout: Duration::from_secs(2),
-        ..fake.options()
+    // Only the first reply waits for its timeout.
+    let [impatient, engine] = [10, 3600].map(|seconds| {
+        let (engine, _) = fake.connect(RemoteConfig {
+            token_timeout: Duration::from_secs(seconds),
+            ..fake.options()
+        });
+        engine
     });
     let sampling = SamplingParams {
         seed: Some(2),
@@ -203,8 +207,11 @@ fn an_interrupted_reply_keeps_its_tokens() {
         ..SamplingParams::default()
     };
     fake.set_fault(Fault::SilentAfter(1));
-    for (leaves, part) in [(false, "engine.remote.token_timeout"), (true, "connection")] {
-        let mut generation = engine.generate(request(&engine, sampling.clone())).unwrap();
+    for (engine, leaves, part) in [
+        (&impatient, false, "engine.remote.token_timeout"),
+        (&engine, true, "connection"),
+    ] {
+        let mut generation = engine.generate(request(engine, sampling.clone())).unwrap();
         let first = generation.blocking_next();
         assert!(matches!(first, Some(Event::Token(_))), "{first:?}");
         if leaves {

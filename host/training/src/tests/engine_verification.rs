@@ -40,12 +40,12 @@ fn unloaded(runner: &mut dyn Runner, batch: Batch<'_>) -> Outputs {
     })
 }
 
-/// Only decoding is wrong, as with a misplaced KV cache.
+/// Only decoding is wrong, as with a misplaced KV cache, whichever rows are prefilled in the same step.
 fn misplaced(runner: &mut dyn Runner, batch: Batch<'_>) -> Outputs {
-    let decodes = batch.rows.iter().all(|row| row.tokens.len() == 1);
+    let decodes: Vec<bool> = batch.rows.iter().map(|row| row.tokens.len() == 1).collect();
     let mut outputs = runner.step(batch)?;
-    if decodes {
-        for sampled in outputs.iter_mut().flatten().flatten() {
+    for (output, decodes) in outputs.iter_mut().zip(decodes) {
+        if let (true, Some(Ok(sampled))) = (decodes, output) {
             sampled.full_logprob *= 1.01;
         }
     }

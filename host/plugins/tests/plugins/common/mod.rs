@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use clawhost_plugins::{
     CallContext, HostOptions, JudgeResult, Limits, Message, Plugin, PluginHost, PluginHostConfig,
@@ -22,6 +23,15 @@ pub(super) fn options() -> HostOptions {
             ..PluginHostConfig::default()
         },
         ..HostOptions::default()
+    }
+}
+
+/// The default limits without the wall limit, which only a fault reaches: plugin threads have a low priority, so what
+/// a busy machine leaves them is not known.
+pub(super) fn default_limits() -> Limits {
+    Limits {
+        wall_time: Duration::from_secs(3600),
+        ..Limits::default()
     }
 }
 
