@@ -57,8 +57,7 @@ impl<'a> CudaMemory<'a> {
         values * (4 * size_of::<f32>() + self.precision.bytes())
     }
 
-    /// Most bytes of one serving step of `rows` requests and `tokens` tokens with adapters of this rank, of which
-    /// [`Self::rank`] is the sum over targets that read the same input: activations and logits.
+    /// Most bytes of one serving step of `rows` requests and `tokens` tokens with adapters of this rank: activations and logits.
     pub fn step(&self, rows: usize, tokens: usize, rank: usize) -> usize {
         let rank = Self::rank(rank);
         let activations = tokens * Workspace::bytes_per_token(self.config, self.precision, rank);
