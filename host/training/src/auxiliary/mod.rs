@@ -54,15 +54,19 @@ impl<'a> AuxiliaryLosses<'a> {
     pub(crate) fn new(task: &'a UpdateTask<'a>) -> Result<Self, UpdateError> {
         let material = task.auxiliary;
         let mut report = AuxiliaryReport::default();
+        let score = |term: &AuxiliaryTerm| {
+            task.check_stop()?;
+            task.score(None, term.inputs(), term.reference_top_k())
+        };
         let mut pairs = Vec::new();
         if let Some(preference) = material.preference {
-            pairs = material.terms.pairs(task, &material.pairs, preference)?;
+            pairs = material.terms.pairs(&material.pairs, preference, score)?;
             report.set_pairs(task.options.pairs.loss, pairs.len());
         }
         let (mut replies, mut held_out) = (Vec::new(), Vec::new());
         if let Some(set) = &material.rehearsal {
             let all = [set.train.as_slice(), &set.held_out].concat();
-            replies = material.terms.replies(task, &all, material.top_k)?;
+            replies = material.terms.replies(&all, material.top_k, score)?;
             held_out = replies.split_off(set.train.len());
             report.set_rehearsal(set);
         }

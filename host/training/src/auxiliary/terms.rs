@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use clawhost_engine::SequenceScores;
 use clawhost_journal::{PreferencePair, TurnId};
 
 use crate::auxiliary::term::AuxiliaryTerm;
 use crate::loss::Preference;
 use crate::rehearsal::RehearsalReply;
-use crate::update_task::{UpdateError, UpdateTask};
 
 /// What a loss is about. Recorded turns and cached replies do not change.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,40 +23,40 @@ enum TermKey {
 pub(crate) struct TermCache(Arc<Mutex<BTreeMap<TermKey, Arc<AuxiliaryTerm>>>>);
 
 impl TermCache {
-    /// The losses of the pairs. Forgets those of other pairs.
-    pub(super) fn pairs(
+    /// The losses of the pairs; `score` scores a new one under the base model. Forgets those of other pairs.
+    pub(super) fn pairs<E>(
         &self,
-        task: &UpdateTask<'_>,
         pairs: &[PreferencePair],
         preference: Preference,
-    ) -> Result<Vec<Arc<AuxiliaryTerm>>, UpdateError> {
+        score: impl Fn(&AuxiliaryTerm) -> Result<Vec<SequenceScores>, E>,
+    ) -> Result<Vec<Arc<AuxiliaryTerm>>, E> {
         let key = |pair: &PreferencePair| TermKey::Pair(pair.turns.rejected, pair.turns.accepted);
         let build = |pair: &PreferencePair| AuxiliaryTerm::pair(pair, preference);
         let is_pair = |key: &TermKey| matches!(key, TermKey::Pair(..));
-        self.terms(task, pairs, key, build, is_pair)
+        self.terms(pairs, key, build, is_pair, score)
     }
 
-    /// The divergences on replies of the base model. Forgets those of other replies.
-    pub(super) fn replies(
+    /// The divergences on replies of the base model; `score` as above. Forgets those of other replies.
+    pub(super) fn replies<E>(
         &self,
-        task: &UpdateTask<'_>,
         replies: &[RehearsalReply],
         top_k: usize,
-    ) -> Result<Vec<Arc<AuxiliaryTerm>>, UpdateError> {
+        score: impl Fn(&AuxiliaryTerm) -> Result<Vec<SequenceScores>, E>,
+    ) -> Result<Vec<Arc<AuxiliaryTerm>>, E> {
         let key = |reply: &RehearsalReply| TermKey::Reply(reply.key.clone());
         let build = |reply: &RehearsalReply| AuxiliaryTerm::rehearsal(reply, top_k);
         let is_reply = |key: &TermKey| matches!(key, TermKey::Reply(_));
-        self.terms(task, replies, key, build, is_reply)
+        self.terms(replies, key, build, is_reply, score)
     }
 
-    fn terms<T>(
+    fn terms<T, E>(
         &self,
-        task: &UpdateTask<'_>,
         items: &[T],
         key: impl Fn(&T) -> TermKey,
         build: impl Fn(&T) -> AuxiliaryTerm,
         same_kind: impl Fn(&TermKey) -> bool,
-    ) -> Result<Vec<Arc<AuxiliaryTerm>>, UpdateError> {
+        score: impl Fn(&AuxiliaryTerm) -> Result<Vec<SequenceScores>, E>,
+    ) -> Result<Vec<Arc<AuxiliaryTerm>>, E> {
         // Scores are inserted whole, so a panic leaves nothing half done.
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut terms = Vec::with_capacity(items.len());
@@ -65,9 +65,8 @@ impl TermCache {
             let term = match known.get(&key) {
                 Some(term) => Arc::clone(term),
                 None => {
-                    task.check_stop()?;
                     let mut term = build(item);
-                    let scored = task.score(None, term.inputs(), term.reference_top_k())?;
+                    let scored = score(&term)?;
                     term.set_reference(scored);
                     let term = Arc::new(term);
                     known.insert(key.clone(), Arc::clone(&term));
