@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use clawhost_model::{Adapter, ModelConfig, Target, TargetLayer};
+use clawhost_model::{Adapter, ModelConfig, TargetLayer};
 
 use crate::device::{Precision, Result, Stream, Values};
 use crate::kernels::LoraMatrices;
-use crate::weights::{TensorPlace, first_column, scatter};
+use crate::projection::Projection;
+use crate::weights::{TensorPlace, scatter};
 
 /// Ranks are padded to a multiple of this.
 const RANK_STEP: usize = 8;
@@ -15,40 +16,6 @@ const RANK_STEP: usize = 8;
 /// The rank of a pair on the device.
 pub(crate) fn padded_rank(rank: usize) -> usize {
     rank.next_multiple_of(RANK_STEP)
-}
-
-/// A product of a layer with a weight that may be fused from several targets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Projection {
-    Qkv = 0,
-    O = 1,
-    GateUp = 2,
-    Down = 3,
-}
-
-impl Projection {
-    pub(crate) const ALL: [Self; 4] = [Self::Qkv, Self::O, Self::GateUp, Self::Down];
-
-    /// The targets, in the order of their columns.
-    pub(crate) fn targets(self) -> &'static [Target] {
-        match self {
-            Self::Qkv => &[Target::Q, Target::K, Target::V],
-            Self::O => &[Target::O],
-            Self::GateUp => &[Target::Gate, Target::Up],
-            Self::Down => &[Target::Down],
-        }
-    }
-
-    /// Number of inputs and outputs.
-    pub(crate) fn widths(self, c: &ModelConfig) -> (usize, usize) {
-        let widths = self.targets().iter().map(|target| target.widths(c));
-        widths.fold((0, 0), |(_, outputs), own| (own.0, outputs + own.1))
-    }
-
-    /// Index of its first target among all targets of a layer.
-    pub(crate) fn first_target(self) -> usize {
-        [0, 3, 4, 6][self as usize]
-    }
 }
 
 /// Targets of a layer.
@@ -148,7 +115,7 @@ impl AdapterLayout {
             tensors.push((tensor, place));
             own.targets.push(AdaptedTarget {
                 index,
-                column: first_column(c, projection, *target),
+                column: projection.first_column(c, *target),
                 outputs,
                 rank,
                 inner: own.rank,

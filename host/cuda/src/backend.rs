@@ -1,132 +1,30 @@
 //! The backend: the base model in device memory, and the trained weights that are loaded beside it.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use clawhost_engine::ForwardError;
 use clawhost_engine::backend::{
-    AdamWState, AdapterSlot, BLOCK_TOKENS, Backend, Device, LogprobRounding, Runner, Sequence,
-    SequenceScores, TrainLimits, TrainSession,
+    AdamWState, AdapterSlot, Backend, Device, LogprobRounding, Runner, Sequence, SequenceScores,
+    TrainLimits, TrainSession,
 };
 use clawhost_model::{LoadError, Model, ModelConfig, ModelFiles, Quantization, TrainedWeights};
 
 use crate::adapters::DeviceAdapter;
-use crate::attention::HeadShape;
 use crate::device::cuda::CudaDriver;
 use crate::device::{Driver, Precision, Result, Stream, StreamPriority};
 use crate::memory::CudaMemory;
 use crate::plan;
 use crate::runner::CudaRunner;
-use crate::scoring::{Scorer, ScorerBuffers};
+use crate::scoring::with_scorer;
 use crate::session::CudaTrainSession;
+use crate::shared::{Loaded, Shared};
 use crate::weights::{DeviceModel, model_bytes};
 
 /// A model on one GPU. Clones share its weights.
 #[derive(Debug, Clone)]
 pub struct CudaBackend {
     shared: Arc<Shared>,
-}
-
-/// The weights, shared by a backend, its runners and training sessions.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) driver: Arc<dyn Driver>,
-    pub(crate) model: Arc<Model>,
-    pub(crate) device_model: Arc<DeviceModel>,
-    pub(crate) precision: Precision,
-    loaded: RwLock<HashMap<AdapterSlot, Loaded>>,
-    last_slot: AtomicU32,
-    /// The buffers of scorers that are not in use.
-    scorers: Mutex<Vec<ScorerBuffers>>,
-    /// The stream of uploads.
-    uploads: Stream,
-}
-
-/// What is in a slot.
-#[derive(Debug, Clone)]
-pub(crate) enum Loaded {
-    Adapter(Arc<DeviceAdapter>),
-    /// A full copy of the model.
-    Model(Arc<DeviceModel>),
-    /// Weights of another shape, which every use rejects.
-    Misfit,
-}
-
-/// The heads of the base model.
-pub(crate) fn head_shape(shared: &Shared) -> HeadShape {
-    let c = shared.model.config();
-    HeadShape {
-        precision: shared.precision,
-        heads: c.num_attention_heads,
-        kv_heads: c.num_key_value_heads,
-        dim: c.head_dim,
-    }
-}
-
-impl Shared {
-    /// The weights in a slot; `None` is the base model.
-    ///
-    /// # Panics
-    /// When nothing is loaded there.
-    pub(crate) fn loaded(&self, slot: AdapterSlot) -> Option<Loaded> {
-        let loaded = || self.loaded.read().unwrap_or_else(PoisonError::into_inner);
-        (slot != AdapterSlot::BASE).then(|| loaded()[&slot].clone())
-    }
-
-    /// Model and adapter in a slot.
-    ///
-    /// # Errors
-    /// Weights of another shape.
-    pub(crate) fn weights(
-        &self,
-        slot: AdapterSlot,
-    ) -> Result<(Arc<DeviceModel>, Option<Arc<DeviceAdapter>>)> {
-        let base = || Arc::clone(&self.device_model);
-        match self.loaded(slot) {
-            None => Ok((base(), None)),
-            Some(Loaded::Adapter(adapter)) => Ok((base(), Some(adapter))),
-            Some(Loaded::Model(model)) => Ok((model, None)),
-            Some(Loaded::Misfit) => Err(ForwardError::Adapter),
-        }
-    }
-
-    /// Checks the tokens of a row or sequence.
-    ///
-    /// # Errors
-    /// No token, or one outside the vocabulary.
-    pub(crate) fn check_tokens(&self, tokens: &[u32]) -> Result<()> {
-        let vocab = self.model.config().vocab_size;
-        if tokens.is_empty() {
-            return Err(ForwardError::Empty);
-        }
-        match tokens.iter().find(|id| **id as usize >= vocab) {
-            Some(id) => Err(ForwardError::Token { id: *id, vocab }),
-            None => Ok(()),
-        }
-    }
-
-    /// Values of a KV-cache block.
-    pub(crate) fn block_values(&self) -> usize {
-        let c = self.model.config();
-        c.num_hidden_layers * 2 * c.key_width() * BLOCK_TOKENS
-    }
-
-    /// Runs `work` with a scorer that is not in use.
-    pub(crate) fn with_scorer<T>(
-        self: &Arc<Self>,
-        work: impl FnOnce(&mut Scorer) -> Result<T>,
-    ) -> Result<T> {
-        let scorers = || self.scorers.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = scorers().pop();
-        let mut scorer = match free {
-            Some(buffers) => Scorer::from_buffers(self, buffers),
-            None => Scorer::new(self)?,
-        };
-        let result = work(&mut scorer)?;
-        scorers().push(scorer.into_buffers());
-        Ok(result)
-    }
 }
 
 impl CudaBackend {
@@ -271,8 +169,9 @@ impl Backend for CudaBackend {
 
     fn score(&self, slot: AdapterSlot, sequences: &[Sequence<'_>]) -> Result<Vec<SequenceScores>> {
         let (model, adapter) = self.shared.weights(slot)?;
-        self.shared
-            .with_scorer(|scorer| scorer.score(&model, adapter.as_deref(), sequences))
+        with_scorer(&self.shared, |scorer| {
+            scorer.score(&model, adapter.as_deref(), sequences)
+        })
     }
 
     fn train(

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use clawhost_model::ModelConfig;
 
-use crate::adapters::{AdaptedProjection, DeviceAdapter, Projection};
+use crate::adapters::{AdaptedProjection, DeviceAdapter};
 use crate::attention;
 use crate::device::{Address, Buffer, Driver, Operand, Precision, Product, Result, Values};
 use crate::head::Partials;
 use crate::kernels::{AttentionArguments, AttentionGradients, QkvArguments, StridedRows};
 use crate::layers::{Lora, Pass, QkvTarget, Selection};
+use crate::projection::Projection;
 use crate::scoring::{MicroBatch, Scorer};
 use crate::weights::DeviceModel;
 

@@ -33,8 +33,6 @@ pub(crate) const MAX_TOP: usize = 1024;
 pub(crate) const PREFILL_TILE: usize = 128;
 /// Queries or keys of a tile of the backward pass of attention.
 pub(crate) const BACKWARD_TILE: usize = 64;
-/// Most top logprobs of a sampled token.
-pub(crate) const MAX_TOP_LOGPROBS: usize = 32;
 
 const _: () = assert!(
     BLOCK_TOKENS == 32,

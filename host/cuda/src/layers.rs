@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use crate::adapters::{AdaptedProjection, DeviceAdapter, Projection, table_index};
+use crate::adapters::{AdaptedProjection, DeviceAdapter, table_index};
 use crate::device::{Address, Operand, Precision, Product, Result, Stream};
 use crate::kernels::{GemvArguments, LoraArguments, LoraMatrices, MAX_GEMV_ROWS, QkvArguments};
+use crate::projection::Projection;
 use crate::weights::DeviceModel;
 use crate::workspace::Workspace;
 
@@ -331,7 +332,7 @@ impl Pass<'_> {
                 let targets = projection.targets();
                 let column = |index: usize| {
                     targets.get(index).map_or(outputs, |target| {
-                        crate::weights::first_column(&self.model.config, projection, *target)
+                        projection.first_column(&self.model.config, *target)
                     })
                 };
                 let entry = table_index(layer, projection, adapters);

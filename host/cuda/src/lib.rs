@@ -3,7 +3,8 @@
 //! - [`CudaBackend`]: implements [`clawhost_engine::Backend`]; [`devices`] lists the GPUs.
 //! - `device`: memory, streams, launches and graphs of a device; unsafe code is there and in `kernels`.
 //! - `kernels`: the kernels of `kernels/*.cu` with their argument types.
-//! - `weights`, `adapters`, `workspace`: what is where in device memory.
+//! - `shared`: what a backend, its runners and its training sessions share.
+//! - `weights`, `adapters`, `projection`, `workspace`: what is where in device memory.
 //! - [`CudaMemory`]: how much device memory a model takes, before it is loaded; `plan`: what the kernels run and what fits.
 //! - `layers`, `attention`, `head`: the forward pass of serving, scoring and training.
 //! - `runner`, `sampler`: steps of the engine, recorded as graphs; tokens are sampled on the device.
@@ -24,10 +25,12 @@ mod layers;
 mod memory;
 mod packing;
 mod plan;
+mod projection;
 mod runner;
 mod sampler;
 mod scoring;
 mod session;
+mod shared;
 mod weights;
 mod workspace;
 

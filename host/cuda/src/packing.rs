@@ -3,8 +3,8 @@
 
 use clawhost_engine::ForwardError;
 use clawhost_engine::backend::{Candidates, Sequence};
+use clawhost_model::ModelConfig;
 
-use crate::backend::Shared;
 use crate::device::Result;
 
 /// Minimum number of tokens after which a micro-batch is closed.
@@ -35,10 +35,10 @@ pub(crate) struct Packed {
 ///
 /// # Errors
 /// A token outside the vocabulary, an invalid start or temperature, or candidates of the wrong number.
-pub(crate) fn pack(shared: &Shared, sequences: &[Sequence<'_>]) -> Result<Vec<Packed>> {
+pub(crate) fn pack(c: &ModelConfig, sequences: &[Sequence<'_>]) -> Result<Vec<Packed>> {
     let (mut all, mut packed) = (Vec::new(), Packed::default());
     for sequence in sequences {
-        packed.add(shared, sequence)?;
+        packed.add(c, sequence)?;
         if packed.tokens.len() >= MICRO_BATCH_TOKENS {
             all.push(std::mem::take(&mut packed));
         }
@@ -52,9 +52,24 @@ pub(crate) fn pack(shared: &Shared, sequences: &[Sequence<'_>]) -> Result<Vec<Pa
     Ok(all)
 }
 
+/// Checks the tokens of a row or sequence.
+///
+/// # Errors
+/// No token, or one outside the vocabulary.
+pub(crate) fn check_tokens(c: &ModelConfig, tokens: &[u32]) -> Result<()> {
+    let vocab = c.vocab_size;
+    if tokens.is_empty() {
+        return Err(ForwardError::Empty);
+    }
+    match tokens.iter().find(|id| **id as usize >= vocab) {
+        Some(id) => Err(ForwardError::Token { id: *id, vocab }),
+        None => Ok(()),
+    }
+}
+
 impl Packed {
-    fn add(&mut self, shared: &Shared, s: &Sequence<'_>) -> Result<()> {
-        shared.check_tokens(s.tokens)?;
+    fn add(&mut self, c: &ModelConfig, s: &Sequence<'_>) -> Result<()> {
+        check_tokens(c, s.tokens)?;
         let len = s.tokens.len();
         if s.start == 0 || s.start >= len {
             let start = s.start;
@@ -64,7 +79,7 @@ impl Packed {
             return Err(ForwardError::Temperature(s.temperature.to_string()));
         }
         let scored = len - s.start;
-        let count = self.check_candidates(shared, s.candidates, scored)?;
+        let count = self.check_candidates(c, s.candidates, scored)?;
         let at = self.tokens.len();
         self.tokens.extend_from_slice(s.tokens);
         self.lengths.push(len);
@@ -88,7 +103,7 @@ impl Packed {
     /// Candidates per position.
     fn check_candidates(
         &self,
-        shared: &Shared,
+        c: &ModelConfig,
         candidates: Candidates<'_>,
         scored: usize,
     ) -> Result<usize> {
@@ -100,7 +115,7 @@ impl Packed {
         match candidates {
             Candidates::None => Ok(0),
             Candidates::Top(count) => {
-                let most = shared.model.config().vocab_size;
+                let most = c.vocab_size;
                 let most = most.min(crate::kernels::MAX_TOP);
                 if count > most {
                     return Err(wrong(count, most));
@@ -113,7 +128,7 @@ impl Packed {
                     return Err(wrong(ids.len(), expected));
                 }
                 if !ids.is_empty() {
-                    shared.check_tokens(ids)?;
+                    check_tokens(c, ids)?;
                 }
                 Ok(per_token)
             }

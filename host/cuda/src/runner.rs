@@ -7,7 +7,7 @@
 mod rows;
 mod sampling;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use clawhost_engine::ForwardError;
@@ -17,16 +17,16 @@ use clawhost_engine::backend::{
 
 use crate::adapters::{DeviceAdapter, table};
 use crate::attention::{self, PlacedTiles, decode_splits};
-use crate::backend::{Loaded, Shared};
 use crate::device::{Address, Buffer, Graph, Result, Stream, StreamPriority, Values};
 use crate::inputs::{Inputs, List, Lists};
 use crate::kernels::{AttentionArguments, DecodeWorkspace, LoraMatrices};
 use crate::layers::{Lora, Pass, QkvTarget, Selection};
-use crate::sampler::Sampler;
+use crate::packing::check_tokens;
+use crate::shared::{Loaded, Shared, head_shape};
 use crate::weights::DeviceModel;
 use crate::workspace::Workspace;
-use rows::{AdapterGroup, StepLists, adapter_groups, end_groups};
-use sampling::SamplingBuffers;
+use rows::{AdapterGroup, LoadedRow, StepLists, adapter_groups, end_groups, pass_rows, step_lists};
+use sampling::Samplers;
 
 /// Numbers of rows for which decoding steps are recorded.
 const BUCKETS: [usize; 13] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256];
@@ -36,7 +36,6 @@ const TABLE_TOKENS: usize = 256;
 pub(crate) struct CudaRunner {
     shared: Arc<Shared>,
     stream: Stream,
-    samplers: BTreeMap<RequestId, Sampler>,
     kv: Values,
     /// The block that padding rows write to.
     spare_block: usize,
@@ -45,7 +44,7 @@ pub(crate) struct CudaRunner {
     logits: Buffer<f32>,
     attention: AttentionWorkspace,
     lora: LoraTable,
-    sampling: SamplingBuffers,
+    samplers: Samplers,
     /// Recorded steps; `None` where a step has run once.
     graphs: HashMap<GraphKey, Option<Graph>>,
 }
@@ -75,15 +74,6 @@ struct GraphKey {
     first_logits: usize,
 }
 
-/// A row and its weights.
-struct LoadedRow<'a> {
-    index: usize,
-    row: &'a Row<'a>,
-    /// A full copy of the model that the row runs on.
-    copy: Option<(AdapterSlot, Arc<DeviceModel>)>,
-    adapter: Option<Arc<DeviceAdapter>>,
-}
-
 impl CudaRunner {
     pub(crate) fn new(shared: Arc<Shared>, blocks: usize) -> Result<Self> {
         let stream = Stream::new(&shared.driver, StreamPriority::Serving)?;
@@ -94,7 +84,6 @@ impl CudaRunner {
         stream.clear_values(&kv)?;
         let stride = shared.device_model.logits_stride();
         let runner = Self {
-            samplers: BTreeMap::new(),
             spare_block: blocks,
             work: Workspace::new(driver, c, precision, (BUCKETS[4], 8))?,
             inputs: Inputs::new(driver, 4096)?,
@@ -109,7 +98,7 @@ impl CudaRunner {
                 adapters: Vec::new(),
                 buffer: Buffer::new(driver, 0)?,
             },
-            sampling: SamplingBuffers::new(driver)?,
+            samplers: Samplers::new(driver)?,
             graphs: HashMap::new(),
             kv,
             stream,
@@ -129,7 +118,7 @@ impl CudaRunner {
                 Some(Loaded::Model(model)) => (Some((row.slot, model)), None),
                 Some(Loaded::Misfit) => return Err(ForwardError::Adapter),
             };
-            self.shared.check_tokens(row.tokens)?;
+            check_tokens(self.shared.model.config(), row.tokens)?;
             loaded.push(LoadedRow {
                 index,
                 row,
@@ -157,8 +146,9 @@ impl CudaRunner {
         } else {
             Vec::new()
         };
-        let pass_rows = self.pass_rows(rows, &adapters, padded);
-        let (lists, step) = self.lists(&pass_rows, padded > rows.len() || decoding);
+        let pass_rows = pass_rows(rows, &adapters, (padded, self.spare_block));
+        let rounded = padded > rows.len() || decoding;
+        let (lists, step) = step_lists(head_shape(&self.shared), &pass_rows, rounded);
         let rank = rows
             .iter()
             .filter_map(|row| row.adapter.as_ref())
@@ -404,13 +394,11 @@ impl CudaRunner {
 
 impl Runner for CudaRunner {
     fn add_request(&mut self, request: RequestId, sampler: SamplerSpec) {
-        let before = self.samplers.insert(request, Sampler::new(sampler));
-        assert!(before.is_none(), "requests are added once");
+        self.samplers.add(request, sampler);
     }
 
     fn remove_request(&mut self, request: RequestId) {
-        let sampler = self.samplers.remove(&request);
-        assert!(sampler.is_some(), "requests are removed once");
+        self.samplers.remove(request);
     }
 
     fn step(&mut self, batch: Batch<'_>) -> Result<Vec<RowOutput>> {
@@ -434,6 +422,8 @@ impl Runner for CudaRunner {
             }
             first += group.len();
         }
-        self.sample(batch.rows, &places)
+        let logits = (&self.logits, &*self.shared.device_model);
+        self.samplers
+            .sample(&self.stream, logits, batch.rows, &places)
     }
 }

@@ -1,19 +1,19 @@
 //! The forward pass over packed sequences, for scores and for training, with the buffers that it needs.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use clawhost_engine::backend::{Sequence, SequenceScores};
 use clawhost_engine::background;
 
 use crate::adapters::DeviceAdapter;
 use crate::attention::{self, HeadShape, PlacedTiles, Tiles};
-use crate::backend::{Shared, head_shape};
 use crate::device::{Address, Result, Stream, StreamPriority, Values};
 use crate::head::{LogitsChunk, Positions};
 use crate::inputs::{Inputs, List, Lists};
 use crate::kernels::{AttentionArguments, DecodeWorkspace};
 use crate::layers::{Lora, Pass, QkvTarget, Selection};
 use crate::packing::{Packed, pack};
+use crate::shared::{ScorerBuffers, Shared, head_shape};
 use crate::weights::DeviceModel;
 use crate::workspace::Workspace;
 
@@ -152,8 +152,26 @@ impl PackedInputs {
     }
 }
 
-/// The buffers of a scorer that is not in use.
-pub(crate) type ScorerBuffers = (Stream, Workspace, LogitsChunk);
+/// Runs `work` with a scorer that is not in use.
+pub(crate) fn with_scorer<T>(
+    shared: &Arc<Shared>,
+    work: impl FnOnce(&mut Scorer) -> Result<T>,
+) -> Result<T> {
+    let scorers = || {
+        shared
+            .scorers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    };
+    let free = scorers().pop();
+    let mut scorer = match free {
+        Some(buffers) => Scorer::from_buffers(shared, buffers),
+        None => Scorer::new(shared)?,
+    };
+    let result = work(&mut scorer)?;
+    scorers().push(scorer.into_buffers());
+    Ok(result)
+}
 
 impl Scorer {
     pub(crate) fn new(shared: &Arc<Shared>) -> Result<Self> {
@@ -256,7 +274,7 @@ impl Scorer {
         sequences: &[Sequence<'_>],
     ) -> Result<Vec<SequenceScores>> {
         let mut scores = Vec::with_capacity(sequences.len());
-        for packed in pack(&self.shared, sequences)? {
+        for packed in pack(self.shared.model.config(), sequences)? {
             self.reserve(packed.tokens.len(), adapter)?;
             let inputs = PackedInputs::new(&self.stream, head_shape(&self.shared), &packed)?;
             self.forward(model, adapter, &inputs, &mut |_| Ok(()))?;

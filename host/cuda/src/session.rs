@@ -10,13 +10,13 @@ use clawhost_engine::backend::{
 use clawhost_model::TrainedWeights;
 
 use crate::adapters::DeviceAdapter;
-use crate::backend::Shared;
 use crate::backward::{Backward, GradientWorkspace, Trained};
 use crate::device::{Address, Buffer, Precision, Result, Stream};
 use crate::head::Partials;
 use crate::kernels::AdamWArguments;
 use crate::packing::pack;
 use crate::scoring::{MicroBatch, Scorer};
+use crate::shared::Shared;
 use crate::weights::{DeviceModel, TensorPlace, gather, scatter};
 
 /// The weights as the products read them.
@@ -205,7 +205,7 @@ impl TrainSession for CudaTrainSession {
             Compute::Full(model) => (&**model, None),
         };
         let mut batches = Vec::new();
-        for packed in pack(&self.shared, sequences)? {
+        for packed in pack(self.shared.model.config(), sequences)? {
             batches.push(self.scorer.forward_train(model, adapter, packed)?);
         }
         let scores = batches.iter().flat_map(|(_, scores)| scores).cloned();

@@ -4,10 +4,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use clawhost_model::{Model, ModelConfig, ParameterIndex, Target, TensorRole, frequencies};
+use clawhost_model::{Model, ModelConfig, ParameterIndex, TensorRole, frequencies};
 
-use crate::adapters::Projection;
 use crate::device::{Address, Buffer, Precision, Result, Stream, Values};
+use crate::projection::Projection;
 
 /// Offsets are multiples of this, so that every tensor can be read 16 bytes at a time.
 const ALIGNMENT: usize = 8;
@@ -296,15 +296,4 @@ pub(crate) fn logits_stride(c: &ModelConfig) -> usize {
 pub(crate) fn model_bytes(c: &ModelConfig, precision: Precision) -> usize {
     let layout = ModelLayout::new(c);
     layout.matrices * precision.bytes() + (layout.total - layout.matrices) * size_of::<f32>()
-}
-
-/// The column at which a target begins in the output of its projection.
-pub(crate) fn first_column(c: &ModelConfig, projection: Projection, target: Target) -> usize {
-    let before = projection
-        .targets()
-        .iter()
-        .take_while(|own| **own != target);
-    before
-        .map(|own| clawhost_model::TargetLayer::widths(*own, c).1)
-        .sum()
 }

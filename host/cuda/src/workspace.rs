@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use clawhost_model::ModelConfig;
 
-use crate::adapters::Projection;
 use crate::device::{Buffer, Driver, Precision, Result, Values};
+use crate::projection::Projection;
 
 /// The buffers, each for `tokens` rows.
 #[derive(Debug)]

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex};
 
 use clawhost_engine::ForwardError;
 use clawhost_engine::backend::{Device, DeviceMemory};
-use cudarc::cublaslt::{result as lt, sys as lt_sys};
+use cudarc::cublaslt::sys as lt_sys;
 use cudarc::driver::{result as cu, sys};
 
 use super::{Address, Driver, Handle, Launch, Product, Result, StreamPriority, lock};
-use blas::{PlannedProduct, ProductKey};
+use blas::{Blas, WORKSPACE};
 use pool::MemoryPool;
 
 /// The compiled kernels: machine code for compute capabilities 8.0 and 9.0, and PTX for later ones.
@@ -21,8 +21,6 @@ static KERNELS: &[u8] = include_bytes!("../../kernels/built/kernels.fatbin");
 
 /// Shared memory above this must be asked for.
 const DEFAULT_SHARED: usize = 48 << 10;
-/// Workspace of cuBLASLt per stream; NVIDIA recommends 32 MiB for compute capability 9.0.
-const WORKSPACE: usize = 32 << 20;
 
 /// A GPU that the program can use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,14 +157,13 @@ pub(crate) struct CudaDriver {
     module: sys::CUmodule,
     /// Each kernel's handle, and the dynamic shared memory that it may use.
     functions: Mutex<HashMap<&'static str, (usize, usize)>>,
-    blas: lt_sys::cublasLtHandle_t,
+    /// Dropped while the context is there.
+    blas: Option<Blas>,
     memory: Mutex<MemoryPool>,
     /// Held while a stream records: the driver does not let a context that records be waited for.
     recording: Mutex<()>,
     /// cuBLASLt's workspace of each stream.
     workspaces: Mutex<HashMap<Handle, sys::CUdeviceptr>>,
-    /// The products seen.
-    products: Mutex<HashMap<ProductKey, Arc<PlannedProduct>>>,
 }
 
 // SAFETY: the driver's and cuBLASLt's handles may be used from any thread at the same time.
@@ -221,7 +218,7 @@ impl CudaDriver {
         // SAFETY: the device exists.
         let processors = unsafe { cu::device::get_attribute(device, COUNT) };
         let processors = processors.map_err(|e| failed(&label, "read its properties", e))?;
-        let blas = lt::create_handle().map_err(|e| failed(&label, "start cuBLASLt", e))?;
+        let blas = Blas::new().map_err(|e| failed(&label, "start cuBLASLt", e))?;
         Ok(Arc::new(Self {
             name: info.device.name,
             device,
@@ -231,9 +228,8 @@ impl CudaDriver {
             functions: Mutex::default(),
             memory: Mutex::default(),
             recording: Mutex::default(),
-            blas,
+            blas: Some(blas),
             workspaces: Mutex::default(),
-            products: Mutex::default(),
             label,
         }))
     }
@@ -286,10 +282,10 @@ impl Drop for CudaDriver {
         if self.bind().is_err() {
             return;
         }
+        self.blas = None;
         // SAFETY: buffers, streams and graphs keep the driver, so nothing uses these any more. A failure of the device
         // leaves nothing to do.
         unsafe {
-            let _ = lt::destroy_handle(self.blas);
             let _ = lock(&self.memory).release();
             let _ = cu::module::unload(self.module);
             let _ = cu::primary_ctx::release(self.device);
@@ -442,8 +438,13 @@ unsafe impl Driver for CudaDriver {
 
     unsafe fn multiply(&self, stream: Handle, product: &Product) -> Result<()> {
         self.bind()?;
+        let blas = self
+            .blas
+            .as_ref()
+            .expect("it is there until the driver is dropped");
+        let at = (stream_of(stream), self.workspace(stream));
         // SAFETY: the caller's.
-        unsafe { self.blas_product(stream, product) }.map_err(|e| {
+        unsafe { blas.product(at, product) }.map_err(|e| {
             let Product { m, n, k, .. } = product;
             self.failed(&format!("multiply [{m}, {k}] by [{k}, {n}]"), e)
         })

@@ -221,9 +221,6 @@ impl Element for f32 {}
 impl Element for f64 {}
 impl Element for i32 {}
 impl Element for u32 {}
-impl Element for crate::kernels::LoraMatrices {}
-impl Element for crate::kernels::SampleRow {}
-impl Element for crate::kernels::SampleOutput {}
 
 /// The bytes of values without padding.
 pub(crate) fn bytes_of<T: Element>(values: &[T]) -> &[u8] {

@@ -1,7 +1,17 @@
 //! Arguments of the kernels: each struct mirrors that of its source file.
 
-use super::{MAX_TOP_LOGPROBS, int};
-use crate::device::Address;
+use crate::device::{Address, Element};
+
+/// Most top logprobs of a sampled token.
+pub(crate) const MAX_TOP_LOGPROBS: usize = 32;
+
+fn int(value: usize) -> i32 {
+    i32::try_from(value).expect("a size that the backend has checked")
+}
+
+impl Element for LoraMatrices {}
+impl Element for SampleRow {}
+impl Element for SampleOutput {}
 
 /// Rows of `width` values: `per_group` next to each other, groups `stride` values apart.
 #[repr(C)]

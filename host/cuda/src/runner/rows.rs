@@ -1,14 +1,23 @@
 //! The sequences of a pass, and the lists that its kernels read.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use clawhost_engine::backend::{AdapterSlot, BLOCK_TOKENS};
+use clawhost_engine::backend::{AdapterSlot, BLOCK_TOKENS, Row};
 
-use super::{CudaRunner, LoadedRow};
 use crate::adapters::DeviceAdapter;
-use crate::attention::{self, Tiles};
-use crate::backend::head_shape;
+use crate::attention::{self, HeadShape, Tiles};
 use crate::inputs::{List, Lists};
+use crate::weights::DeviceModel;
+
+/// A row and its weights.
+pub(super) struct LoadedRow<'a> {
+    pub(super) index: usize,
+    pub(super) row: &'a Row<'a>,
+    /// A full copy of the model that the row runs on.
+    pub(super) copy: Option<(AdapterSlot, Arc<DeviceModel>)>,
+    pub(super) adapter: Option<Arc<DeviceAdapter>>,
+}
 
 /// The lists of one pass.
 pub(super) struct StepLists {
@@ -36,86 +45,88 @@ pub(super) struct PassRow<'a> {
     pub(super) lora: i32,
 }
 
-impl CudaRunner {
-    /// The sequences of a pass, with padding rows at the end.
-    pub(super) fn pass_rows<'a>(
-        &self,
-        rows: &[LoadedRow<'a>],
-        slots: &[AdapterSlot],
-        padded: usize,
-    ) -> Vec<PassRow<'a>> {
-        let lora = |row: &LoadedRow<'_>| {
-            let index = slots.iter().position(|slot| *slot == row.row.slot);
-            index
-                .filter(|_| row.adapter.is_some())
-                .map_or(-1, |index| i32::try_from(index).expect("few adapters"))
-        };
-        let block = |id: u32| i32::try_from(id).expect("a block that was allocated");
-        let mut pass: Vec<PassRow<'a>> = rows
-            .iter()
-            .map(|row| {
-                let count = (row.row.computed + row.row.tokens.len()).div_ceil(BLOCK_TOKENS);
-                let blocks = row.row.blocks[..count].iter();
-                PassRow {
-                    tokens: row.row.tokens,
-                    past: row.row.computed,
-                    blocks: blocks.map(|id| block(id.0)).collect(),
-                    lora: lora(row),
-                }
-            })
-            .collect();
-        pass.resize_with(padded, || PassRow {
-            tokens: &[0],
-            past: 0,
-            blocks: vec![i32::try_from(self.spare_block).expect("blocks fit")],
-            lora: -1,
-        });
-        pass
-    }
+/// The sequences of a pass, with padding rows at the end, which write to the spare block.
+pub(super) fn pass_rows<'a>(
+    rows: &[LoadedRow<'a>],
+    slots: &[AdapterSlot],
+    (padded, spare_block): (usize, usize),
+) -> Vec<PassRow<'a>> {
+    let lora = |row: &LoadedRow<'_>| {
+        let index = slots.iter().position(|slot| *slot == row.row.slot);
+        index
+            .filter(|_| row.adapter.is_some())
+            .map_or(-1, |index| i32::try_from(index).expect("few adapters"))
+    };
+    let block = |id: u32| i32::try_from(id).expect("a block that was allocated");
+    let mut pass: Vec<PassRow<'a>> = rows
+        .iter()
+        .map(|row| {
+            let count = (row.row.computed + row.row.tokens.len()).div_ceil(BLOCK_TOKENS);
+            let blocks = row.row.blocks[..count].iter();
+            PassRow {
+                tokens: row.row.tokens,
+                past: row.row.computed,
+                blocks: blocks.map(|id| block(id.0)).collect(),
+                lora: lora(row),
+            }
+        })
+        .collect();
+    pass.resize_with(padded, || PassRow {
+        tokens: &[0],
+        past: 0,
+        blocks: vec![i32::try_from(spare_block).expect("blocks fit")],
+        lora: -1,
+    });
+    pass
+}
 
-    pub(super) fn lists(&self, rows: &[PassRow<'_>], rounded: bool) -> (Lists, StepLists) {
-        let lengths = || rows.iter().map(|row| row.tokens.len());
-        let most = rows.iter().map(|row| row.blocks.len()).max().unwrap_or(1);
-        let table_stride = if rounded {
-            most.next_power_of_two()
-        } else {
-            most
-        };
-        let positions = || {
-            let rows = rows.iter();
-            rows.flat_map(|row| (row.past..row.past + row.tokens.len()).map(move |at| (row, at)))
-        };
-        let slot = |(row, at): (&PassRow<'_>, usize)| {
-            row.blocks[at / BLOCK_TOKENS] as usize * BLOCK_TOKENS + at % BLOCK_TOKENS
-        };
-        let mut starts = vec![0];
-        for length in lengths() {
-            starts.push(starts[starts.len() - 1] + length);
-        }
-        let tiles = Tiles::new(head_shape(&self.shared), lengths(), true);
-        let mut lists = Lists::default();
-        let ids = rows.iter().flat_map(|row| row.tokens);
-        let step = StepLists {
-            tokens: lists.push_sizes(ids.map(|id| *id as usize)),
-            positions: lists.push_sizes(positions().map(|(_, at)| at)),
-            slots: lists.push_sizes(positions().map(slot)),
-            past: lists.push_sizes(rows.iter().map(|row| row.past)),
-            ends: lists.push_sizes(starts[1..].iter().map(|end| end - 1)),
-            lora_slots: lists.push(positions().map(|(row, _)| row.lora)),
-            lora_ends: lists.push(rows.iter().map(|row| row.lora)),
-            tables: lists.push(rows.iter().flat_map(|row| {
-                let padding = std::iter::repeat_n(&0, table_stride - row.blocks.len());
-                row.blocks.iter().chain(padding).copied()
-            })),
-            tiles: [&tiles.prefill, &tiles.decode, &tiles.general]
-                .map(|list| (lists.push(list.iter().copied()), attention::count(list))),
-            token_count: *starts.last().expect("one more than rows"),
-            starts: lists.push_sizes(starts),
-            table_stride,
-            row_count: rows.len(),
-        };
-        (lists, step)
+/// The lists of a pass; `rounded` makes the tables of blocks alike in more steps.
+pub(super) fn step_lists(
+    shape: HeadShape,
+    rows: &[PassRow<'_>],
+    rounded: bool,
+) -> (Lists, StepLists) {
+    let lengths = || rows.iter().map(|row| row.tokens.len());
+    let most = rows.iter().map(|row| row.blocks.len()).max().unwrap_or(1);
+    let table_stride = if rounded {
+        most.next_power_of_two()
+    } else {
+        most
+    };
+    let positions = || {
+        let rows = rows.iter();
+        rows.flat_map(|row| (row.past..row.past + row.tokens.len()).map(move |at| (row, at)))
+    };
+    let slot = |(row, at): (&PassRow<'_>, usize)| {
+        row.blocks[at / BLOCK_TOKENS] as usize * BLOCK_TOKENS + at % BLOCK_TOKENS
+    };
+    let mut starts = vec![0];
+    for length in lengths() {
+        starts.push(starts[starts.len() - 1] + length);
     }
+    let tiles = Tiles::new(shape, lengths(), true);
+    let mut lists = Lists::default();
+    let ids = rows.iter().flat_map(|row| row.tokens);
+    let step = StepLists {
+        tokens: lists.push_sizes(ids.map(|id| *id as usize)),
+        positions: lists.push_sizes(positions().map(|(_, at)| at)),
+        slots: lists.push_sizes(positions().map(slot)),
+        past: lists.push_sizes(rows.iter().map(|row| row.past)),
+        ends: lists.push_sizes(starts[1..].iter().map(|end| end - 1)),
+        lora_slots: lists.push(positions().map(|(row, _)| row.lora)),
+        lora_ends: lists.push(rows.iter().map(|row| row.lora)),
+        tables: lists.push(rows.iter().flat_map(|row| {
+            let padding = std::iter::repeat_n(&0, table_stride - row.blocks.len());
+            row.blocks.iter().chain(padding).copied()
+        })),
+        tiles: [&tiles.prefill, &tiles.decode, &tiles.general]
+            .map(|list| (lists.push(list.iter().copied()), attention::count(list))),
+        token_count: *starts.last().expect("one more than rows"),
+        starts: lists.push_sizes(starts),
+        table_stride,
+        row_count: rows.len(),
+    };
+    (lists, step)
 }
 
 /// Consecutive rows with the same adapter.

@@ -1,16 +1,19 @@
 //! Sampling after the rows of a step.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use clawhost_engine::backend::{Row, RowOutput};
+use clawhost_engine::backend::{RequestId, Row, RowOutput, SamplerSpec};
 
-use super::CudaRunner;
-use crate::device::{Buffer, Driver, Result};
+use crate::device::{Buffer, Driver, Result, Stream};
 use crate::kernels::{SampleArguments, SampleOutput, SampleRow};
-use crate::sampler::Words;
+use crate::sampler::{Sampler, Words};
+use crate::weights::DeviceModel;
 
+/// The samplers of all requests, and the buffers of their kernel.
 #[derive(Debug)]
-pub(super) struct SamplingBuffers {
+pub(super) struct Samplers {
+    samplers: BTreeMap<RequestId, Sampler>,
     rows: Buffer<SampleRow>,
     words: Buffer<u32>,
     adjusted: Buffer<f32>,
@@ -18,9 +21,10 @@ pub(super) struct SamplingBuffers {
     outputs: Buffer<SampleOutput>,
 }
 
-impl SamplingBuffers {
+impl Samplers {
     pub(super) fn new(driver: &Arc<dyn Driver>) -> Result<Self> {
         Ok(Self {
+            samplers: BTreeMap::new(),
             rows: Buffer::new(driver, 0)?,
             words: Buffer::new(driver, 1)?,
             adjusted: Buffer::new(driver, 0)?,
@@ -28,12 +32,26 @@ impl SamplingBuffers {
             outputs: Buffer::new(driver, 0)?,
         })
     }
-}
 
-impl CudaRunner {
-    /// Samples after the rows that want it. `places` has the row of logits of every row of the batch. No sampler changes
-    /// before all have sampled.
-    pub(super) fn sample(&mut self, rows: &[Row<'_>], places: &[usize]) -> Result<Vec<RowOutput>> {
+    pub(super) fn add(&mut self, request: RequestId, spec: SamplerSpec) {
+        let before = self.samplers.insert(request, Sampler::new(spec));
+        assert!(before.is_none(), "requests are added once");
+    }
+
+    pub(super) fn remove(&mut self, request: RequestId) {
+        let sampler = self.samplers.remove(&request);
+        assert!(sampler.is_some(), "requests are removed once");
+    }
+
+    /// Samples after the rows that want it, from the logits of a model. `places` has the row of logits of every row of the
+    /// batch. No sampler changes before all have sampled.
+    pub(super) fn sample(
+        &mut self,
+        stream: &Stream,
+        logits: (&Buffer<f32>, &DeviceModel),
+        rows: &[Row<'_>],
+        places: &[usize],
+    ) -> Result<Vec<RowOutput>> {
         let mut outputs: Vec<RowOutput> = vec![None; rows.len()];
         let (mut words, mut sampled, mut kernel_rows) = (Words::new(), Vec::new(), Vec::new());
         for (index, row) in rows.iter().enumerate().filter(|(_, row)| row.sample) {
@@ -48,7 +66,7 @@ impl CudaRunner {
             }
         }
         if !kernel_rows.is_empty() {
-            let results = self.run_sampler(&kernel_rows, &words)?;
+            let results = self.run(stream, logits, &kernel_rows, &words)?;
             for (index, result) in sampled.iter().zip(&results) {
                 let sampler = &self.samplers[&rows[*index].request];
                 outputs[*index] = Some(sampler.output(result));
@@ -63,12 +81,18 @@ impl CudaRunner {
         Ok(outputs)
     }
 
-    fn run_sampler(&mut self, rows: &[SampleRow], words: &[u32]) -> Result<Vec<SampleOutput>> {
-        let driver = &self.shared.driver;
-        let stride = self.shared.device_model.logits_stride();
+    fn run(
+        &mut self,
+        stream: &Stream,
+        (logits, model): (&Buffer<f32>, &DeviceModel),
+        rows: &[SampleRow],
+        words: &[u32],
+    ) -> Result<Vec<SampleOutput>> {
+        let driver = &stream.driver;
+        let stride = model.logits_stride();
         let suppressed = rows.iter().map(|row| row.suppressed_count).max();
         let saved_stride = suppressed.unwrap_or(0).max(1);
-        let buffers = &mut self.sampling;
+        let buffers = self;
         if rows.len() > buffers.rows.len() {
             let count = rows.len().next_power_of_two();
             buffers.rows = Buffer::new(driver, count)?;
@@ -82,13 +106,13 @@ impl CudaRunner {
         if saved > buffers.saved.len() {
             buffers.saved = Buffer::new(driver, saved.next_power_of_two())?;
         }
-        self.stream.upload(&buffers.rows, 0, rows)?;
-        self.stream.upload(&buffers.words, 0, words)?;
+        stream.upload(&buffers.rows, 0, rows)?;
+        stream.upload(&buffers.words, 0, words)?;
         let int = |value: usize| i32::try_from(value).expect("checked by the memory plan");
         let arguments = SampleArguments {
-            logits: self.logits.address(),
+            logits: logits.address(),
             stride: int(stride),
-            vocab: int(self.shared.model.config().vocab_size),
+            vocab: int(model.config.vocab_size),
             rows: buffers.rows.address(),
             words: buffers.words.address(),
             adjusted: buffers.adjusted.address(),
@@ -96,9 +120,9 @@ impl CudaRunner {
             saved_stride,
             outputs: buffers.outputs.address(),
         };
-        self.stream.sample(arguments, rows.len())?;
+        stream.sample(arguments, rows.len())?;
         let mut outputs = vec![SampleOutput::default(); rows.len()];
-        self.stream.download(&buffers.outputs, 0, &mut outputs)?;
+        stream.download(&buffers.outputs, 0, &mut outputs)?;
         Ok(outputs)
     }
 }

@@ -1,18 +1,20 @@
 //! Matrix products by cuBLASLt.
 
+use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use cudarc::cublaslt::{result as lt, sys as lt_sys};
 
-use super::{CudaDriver, WORKSPACE, stream_of};
-use crate::device::{Address, Handle, Operand, Precision, Product, lock};
+use cudarc::driver::sys;
+
+use crate::device::{Address, Operand, Precision, Product, lock};
 
 type Result<T> = std::result::Result<T, lt::CublasError>;
 
 /// What the choice of an algorithm depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct ProductKey {
+struct ProductKey {
     sizes: [usize; 3],
     strides: [usize; 3],
     transposed: [bool; 2],
@@ -33,11 +35,13 @@ fn data_type(precision: Precision) -> lt_sys::cudaDataType {
     }
 }
 
+/// Bytes of workspace per stream; NVIDIA recommends 32 MiB for compute capability 9.0.
+pub(super) const WORKSPACE: usize = 32 << 20;
 /// Most products that are remembered.
 const MAX_PRODUCTS: usize = 8192;
 
 /// How a product is computed.
-pub(super) struct PlannedProduct {
+struct PlannedProduct {
     description: Description,
     algorithm: lt_sys::cublasLtMatmulAlgo_t,
 }
@@ -83,12 +87,37 @@ impl Drop for Description {
     }
 }
 
-impl CudaDriver {
+/// The library, with the products seen.
+pub(super) struct Blas {
+    handle: lt_sys::cublasLtHandle_t,
+    products: Mutex<HashMap<ProductKey, Arc<PlannedProduct>>>,
+}
+
+impl Drop for Blas {
+    fn drop(&mut self) {
+        // SAFETY: the handle is this one's. A failure leaves nothing to do.
+        let _ = unsafe { lt::destroy_handle(self.handle) };
+    }
+}
+
+impl Blas {
+    /// Starts the library in the current context.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            handle: lt::create_handle()?,
+            products: Mutex::default(),
+        })
+    }
+
     /// cuBLASLt has column-major matrices: the transpose of c is that of b times that of a.
     ///
     /// # Safety
-    /// As for [`Driver::multiply`].
-    pub(super) unsafe fn blas_product(&self, stream: Handle, p: &Product) -> Result<()> {
+    /// As for [`crate::device::Driver::multiply`]; `workspace` is of this stream, and has [`WORKSPACE`] bytes.
+    pub(super) unsafe fn product(
+        &self,
+        (stream, workspace): (sys::CUstream, sys::CUdeviceptr),
+        p: &Product,
+    ) -> Result<()> {
         // A row-major [rows, columns] is a column-major [columns, rows], and its transpose is marked as such.
         let is_transposed = |operand: &Operand| operand.column != 1;
         let stride = |operand: &Operand| operand.row.max(operand.column);
@@ -106,7 +135,7 @@ impl CudaDriver {
         // SAFETY: the objects are alive, and the addresses are the caller's.
         unsafe {
             lt::matmul(
-                self.blas,
+                self.handle,
                 planned.description.operation,
                 std::ptr::from_ref(&p.alpha).cast(),
                 std::ptr::from_ref(&p.beta).cast(),
@@ -119,9 +148,9 @@ impl CudaDriver {
                 pointer(p.c),
                 c,
                 &raw const planned.algorithm,
-                pointer(Address(self.workspace(stream))),
+                pointer(Address(workspace)),
                 WORKSPACE,
-                stream_of(stream).cast(),
+                stream.cast(),
             )
         }
     }
@@ -136,7 +165,7 @@ impl CudaDriver {
         // SAFETY: the objects are alive.
         let found = unsafe {
             lt::get_matmul_algo_heuristic(
-                self.blas,
+                self.handle,
                 description.operation,
                 b,
                 a,
