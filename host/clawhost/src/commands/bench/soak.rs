@@ -7,6 +7,7 @@
 mod client;
 mod gaps;
 mod phases;
+mod replies;
 
 use std::cell::OnceCell;
 use std::convert::Infallible;
@@ -19,8 +20,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 use clawhost_config::{DeviceChoice, parse_size};
-use clawhost_engine::{Candidates, Sequence};
-use clawhost_journal::TurnId;
+use clawhost_evaluation::statistics::quantile;
 use clawhost_model::{Adapter, LoraSpec, ModelConfig, TrainedWeights};
 use serde_json::json;
 
@@ -31,16 +31,16 @@ use crate::arms::api_key;
 use crate::output::{print, print_json};
 use crate::progress::Progress;
 use crate::serve::Server;
-use client::{CheckedReply, ClientStats, SharedState, StreamingClient};
+use client::{ClientStats, SharedState, StreamingClient};
 use phases::{Comparison, Phases};
+use replies::CheckedReplies;
 
 /// Maximum ratio of the 99th percentile of gaps just after a swap to the median gap.
 const GAP_BOUND: f64 = 2.0;
 /// Maximum memory growth from the second tenth to the last: a factor, and MiB for allocator noise.
 const GROWTH: (f64, f64) = (1.05, 16.0);
-/// Replies that are looked up in the journal, and those whose log-probs are recomputed.
+/// Replies that are looked up in the journal.
 const LOOKED_UP: usize = 2_000;
-const RECOMPUTED: usize = 24;
 
 /// Arguments of `clawhost bench soak`.
 #[derive(Debug, Clone, Args)]
@@ -71,6 +71,9 @@ pub(super) struct SoakArgs {
     /// Train on positive and negative feedback in the second half, and compare the halves
     #[arg(long, conflicts_with = "swap_seconds")]
     train: bool,
+    /// Override a key of the configuration that no flag here sets; can be repeated
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -98,10 +101,11 @@ struct Outcome {
     memory: Vec<f64>,
     /// Longest publication in milliseconds.
     longest_publish: f64,
-    looked_up: usize,
-    recomputed: usize,
-    /// Mismatches among the looked-up replies.
-    wrong: Vec<String>,
+    /// Milliseconds from each publication to the first token served with it.
+    first_tokens: Vec<f64>,
+    /// Most memory in use on the device, in MiB, by all processes; `None` where it cannot be read.
+    device_memory: Option<f64>,
+    checked: CheckedReplies,
     mean_batch: f64,
     pauses: u64,
     evictions: u64,
@@ -109,8 +113,9 @@ struct Outcome {
     training: Option<Comparison>,
 }
 
-/// Poll interval of the training state with `--train`; shorter than a publication.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Poll interval of the training state with `--train`; shorter than a publication, and an error of the time from a
+/// publication to its first token.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Learning rate of `--train`: so low that replies stay the same and both halves have the same work.
 const LEARNING_RATE: f64 = 1e-7;
 
@@ -120,6 +125,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<ExitCode> {
     let data = OnceCell::new();
     let outcome = with_configured_server(
         args.model.as_deref(),
+        &args.set,
         |config| {
             config.engine.device = args.device;
             config.engine.kv_cache_memory = args.kv_cache_memory;
@@ -176,6 +182,7 @@ async fn soak(server: &Server, args: &SoakArgs, data: &Path) -> Result<Outcome> 
         clients.spawn(client.clone().run(number));
     }
     let (mut memory, mut swaps, mut longest_publish) = (Vec::new(), 0u64, 0f64);
+    let mut device_memory = None::<u64>;
     let mut progress = Progress::new(duration.as_secs_f64());
     let sample = (duration / 100).clamp(Duration::from_millis(200), Duration::from_secs(1));
     let mut watch = tokio::time::interval(sample);
@@ -190,6 +197,8 @@ async fn soak(server: &Server, args: &SoakArgs, data: &Path) -> Result<Outcome> 
             () = &mut end => break,
             _ = watch.tick() => {
                 memory.extend(resident("VmRSS:"));
+                let device = server.engine().backend().device();
+                device_memory = device_memory.max(device.memory.map(|memory| memory.used));
                 let now = started.elapsed().as_secs_f64();
                 progress.advance(now - reported);
                 reported = now;
@@ -227,6 +236,7 @@ async fn soak(server: &Server, args: &SoakArgs, data: &Path) -> Result<Outcome> 
     }
     progress.clear();
     let engine_stats = server.engine().stats();
+    let first_tokens = state.first_tokens();
     let answered = std::mem::take(&mut stats.answered);
     let weights_of = |version: u64| -> Result<TrainedWeights> {
         let base = server.engine().model();
@@ -239,7 +249,7 @@ async fn soak(server: &Server, args: &SoakArgs, data: &Path) -> Result<Outcome> 
             row.with_context(|| format!("adapter version {version} is not in the journal"))?;
         Ok(TrainedWeights::load(&data.join(&row.path), base)?)
     };
-    let (recomputed, wrong) = check_replies(server, &answered, weights_of)?;
+    let checked = CheckedReplies::check(server, &answered, weights_of)?;
     let training = args
         .train
         .then(|| phases.compare(&stats, server.training()));
@@ -249,73 +259,14 @@ async fn soak(server: &Server, args: &SoakArgs, data: &Path) -> Result<Outcome> 
         stats,
         memory,
         longest_publish,
-        looked_up: answered.len(),
-        recomputed,
-        wrong,
+        first_tokens,
+        device_memory: device_memory.map(|bytes| bytes as f64 / f64::from(1 << 20)),
+        checked,
         mean_batch: engine_stats.mean_batch(),
         pauses: engine_stats.preemptions,
         evictions: engine_stats.evictions,
         training,
     })
-}
-
-/// Compares replies with their records, and recomputes the log-probs of some. Returns the number of recomputed replies
-/// and the mismatches. `weights_of` loads the weights of a version.
-fn check_replies(
-    server: &Server,
-    answered: &[CheckedReply],
-    weights_of: impl Fn(u64) -> Result<TrainedWeights>,
-) -> Result<(usize, Vec<String>)> {
-    let backend = server.engine().backend();
-    let bound = backend.logprob_rounding().max as f32;
-    let every = answered.len().div_ceil(RECOMPUTED).max(1);
-    let (mut wrong, mut recomputed) = (Vec::new(), 0);
-    for (index, one) in answered.iter().enumerate() {
-        let id: TurnId = one
-            .turn
-            .parse()
-            .map_err(|_| anyhow::anyhow!("turn {:?}", one.turn))?;
-        let Some(turn) = server.journal().turn(id)? else {
-            wrong.push(format!("turn {id} is not in the journal"));
-            continue;
-        };
-        if turn.adapter_version != one.version {
-            wrong.push(format!(
-                "turn {id}: version {} in the header, {} in the journal",
-                one.version, turn.adapter_version
-            ));
-        }
-        let Some(completion) = turn.completion.filter(|done| !done.token_ids.is_empty()) else {
-            wrong.push(format!("turn {id} has no recorded tokens"));
-            continue;
-        };
-        if index % every != 0 {
-            continue;
-        }
-        let tokens = [turn.prompt_ids.as_slice(), &completion.token_ids].concat();
-        let sequence = Sequence {
-            tokens: &tokens,
-            start: turn.prompt_ids.len(),
-            temperature: turn.temperature,
-            candidates: Candidates::None,
-        };
-        let weights = match one.version {
-            0 => None,
-            version => Some(weights_of(version)?),
-        };
-        let scored = backend.score_weights(weights.as_ref(), &[sequence])?;
-        let scored = scored.into_iter().flat_map(|scored| scored.logprobs);
-        let pairs = scored.zip(&completion.full_logprobs);
-        let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        recomputed += 1;
-        if worst.is_nan() || worst > bound {
-            wrong.push(format!(
-                "turn {id}: a recorded log-prob differs by {worst} from version {}",
-                one.version
-            ));
-        }
-    }
-    Ok((recomputed, wrong))
 }
 
 impl Outcome {
@@ -340,12 +291,7 @@ impl Outcome {
                 stats.errors.join("; ")
             ));
         }
-        if let Some(first) = self.wrong.first() {
-            missed.push(format!(
-                "{} replies do not match their version; {first}",
-                self.wrong.len()
-            ));
-        }
+        missed.extend(self.checked.missed_bound());
         if let Some(training) = &self.training {
             // With training, memory grows in the middle of the run, so growth is not checked.
             missed.extend(training.missed_bounds());
@@ -375,8 +321,8 @@ impl Outcome {
                 "bench": "soak", "streams": args.streams, "seconds": self.seconds, "swaps": self.swaps,
                 "requests": stats.requests, "failed": stats.failed, "errors": stats.errors, "tokens": stats.tokens,
                 "tokens_per_second": rate, "mean_batch": self.mean_batch, "pauses": self.pauses,
-                "evictions": self.evictions, "looked_up": self.looked_up, "recomputed": self.recomputed,
-                "wrong": self.wrong, "longest_publish_ms": self.longest_publish,
+                "evictions": self.evictions, "replies": self.checked.json(), "longest_publish_ms": self.longest_publish,
+                "first_token_after_publish_ms": self.first_tokens, "device_mib": self.device_memory,
                 "gaps": gaps(&stats.away), "gaps_after_swap": gaps(&stats.near),
                 "resident_mib": {"second_tenth": second, "last_tenth": last, "most": most},
                 "training": self.training.as_ref().map(Comparison::json),
@@ -399,12 +345,7 @@ impl Outcome {
                 number(rate),
                 self.mean_batch
             ),
-            format!(
-                "{} replies checked against the journal, {} recomputed: {} mismatches",
-                self.looked_up,
-                self.recomputed,
-                self.wrong.len()
-            ),
+            self.checked.line(),
             format!(
                 "resident memory {second:.0} MiB in the second tenth, {last:.0} in the last, {most:.0} peak; {} preemptions, {} evicted blocks",
                 self.pauses, self.evictions
@@ -420,6 +361,18 @@ impl Outcome {
                 number(gaps.quantile(0.99)),
                 number(gaps.longest()),
                 gaps.count()
+            ));
+        }
+        if let Some(mib) = self.device_memory {
+            lines.push(format!("device memory in use: at most {mib:.0} MiB"));
+        }
+        let at = |share| quantile(&self.first_tokens, share);
+        if let (Some(median), Some(p99)) = (at(0.5), at(0.99)) {
+            lines.push(format!(
+                "publication to the first token served with it: median {} ms, 99th percentile {} ms ({} versions)",
+                number(median),
+                number(p99),
+                self.first_tokens.len()
             ));
         }
         lines.extend(self.training.iter().flat_map(Comparison::lines));

@@ -42,7 +42,7 @@ pub(super) fn measure(
     rounds: u32,
 ) -> Result<Vec<StreamFigures>> {
     let on_device = |config: &mut Config| config.engine.device = device;
-    with_configured_server(model, on_device, async |server| {
+    with_configured_server(model, &[], on_device, async |server| {
         let client = Client::new(server)?;
         let mut measured = Vec::new();
         for &streams in streams {
@@ -57,17 +57,18 @@ pub(super) fn with_server<T>(
     model: Option<&Path>,
     work: impl AsyncFnOnce(&Server) -> Result<T>,
 ) -> Result<T> {
-    with_configured_server(model, |_| {}, work)
+    with_configured_server(model, &[], |_| {}, work)
 }
 
-/// Like [`with_server`], with changes to the configuration.
+/// Like [`with_server`], with overrides of the configuration, and changes to it that win over them.
 pub(super) fn with_configured_server<T>(
     model: Option<&Path>,
+    overrides: &[String],
     configure: impl FnOnce(&mut Config),
     work: impl AsyncFnOnce(&Server) -> Result<T>,
 ) -> Result<T> {
     let data = tempfile::tempdir().context("cannot create a temporary directory")?;
-    let mut config = Config::load(None, &[], model)?;
+    let mut config = Config::load(None, overrides, model)?;
     config.server.port = 0;
     config.server.data_dir = data.path().to_owned();
     config.training.enabled = false;

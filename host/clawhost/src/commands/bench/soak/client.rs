@@ -1,7 +1,8 @@
 //! A client that streams conversations of a few turns continuously and times each token.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -17,10 +18,11 @@ const NEAR: Duration = Duration::from_secs(1);
 /// Errors that are kept; the others are only counted.
 const MAX_ERRORS: usize = 5;
 
-/// Alternating feedback to replies, so that the judge gives positive and negative rewards.
-const REACTIONS: [&str; 2] = [
+/// Feedback to replies, so that the judge gives positive and negative rewards, and hints that a teacher scores.
+const REACTIONS: [&str; 3] = [
     "Thanks, that is perfect.",
     "No, that is wrong, please redo it.",
+    "That is too long. Please answer in one short sentence.",
 ];
 
 /// What is being measured.
@@ -34,6 +36,13 @@ pub(super) enum Phase {
     With,
 }
 
+/// When a version was published, and when its first token arrived, in microseconds since the start.
+#[derive(Debug, Clone, Copy, Default)]
+struct VersionTimes {
+    published: Option<u64>,
+    token: Option<u64>,
+}
+
 /// State shared by the clients and the publisher.
 pub(super) struct SharedState {
     started: Instant,
@@ -42,6 +51,8 @@ pub(super) struct SharedState {
     /// Time of the last publication, in microseconds since the start.
     published_us: AtomicU64,
     pub(super) stop: AtomicBool,
+    /// By version.
+    versions: Mutex<BTreeMap<u64, VersionTimes>>,
     /// A [`Phase`].
     phase: AtomicU8,
     /// Whether clients give feedback, so that there is something to train on.
@@ -55,6 +66,7 @@ impl SharedState {
             published: AtomicU64::new(0),
             published_us: AtomicU64::new(0),
             stop: AtomicBool::new(false),
+            versions: Mutex::default(),
             phase: AtomicU8::new(Phase::Uncounted as u8),
             gives_feedback: AtomicBool::new(false),
         }
@@ -88,8 +100,34 @@ impl SharedState {
 
     /// Records that a version is active.
     pub(super) fn publish(&self, version: u64) {
+        let now = self.now();
         self.published.store(version, Ordering::SeqCst);
-        self.published_us.store(self.now(), Ordering::SeqCst);
+        self.published_us.store(now, Ordering::SeqCst);
+        self.versions().entry(version).or_default().published = Some(now);
+    }
+
+    fn versions(&self) -> MutexGuard<'_, BTreeMap<u64, VersionTimes>> {
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records the first token of a reply.
+    fn first_token(&self, version: u64) {
+        let now = self.now();
+        self.versions()
+            .entry(version)
+            .or_default()
+            .token
+            .get_or_insert(now);
+    }
+
+    /// Milliseconds from each publication to the first token served with it.
+    pub(super) fn first_tokens(&self) -> Vec<f64> {
+        let versions = self.versions();
+        let both = versions
+            .values()
+            .filter_map(|times| times.published.zip(times.token));
+        both.map(|(published, token)| token.saturating_sub(published) as f64 / 1e3)
+            .collect()
     }
 
     /// Whether a version was published just now.
@@ -193,7 +231,7 @@ impl StreamingClient {
                     words(&mut random, length)
                 );
                 if turn > 0 && self.state.gives_feedback() {
-                    text = format!("{} {text}", REACTIONS[random.below(2) as usize]);
+                    text = format!("{} {text}", REACTIONS[random.below(3) as usize]);
                 }
                 messages.push(json!({"role": "user", "content": text}));
                 match self.turn(number, &messages, &mut random, &mut stats).await {
@@ -269,6 +307,9 @@ impl StreamingClient {
                     text.push_str(delta);
                     let now = Instant::now();
                     let counts = &mut stats.counts[self.state.phase() as usize];
+                    if last.is_none() {
+                        self.state.first_token(version);
+                    }
                     if let Some(last) = last.replace(now) {
                         let near = self.state.is_near();
                         let gaps = if near {
