@@ -147,6 +147,10 @@ pub fn free_memory(ordinal: usize) -> Result<u64> {
     }
 }
 
+/// Held while a stream records, and to wait for a context: the driver lets nobody wait for a context in which a stream
+/// records, and all drivers of a GPU in a process have one context.
+static RECORDING: Mutex<()> = Mutex::new(());
+
 /// A GPU with the kernels loaded.
 pub(crate) struct CudaDriver {
     label: String,
@@ -160,8 +164,6 @@ pub(crate) struct CudaDriver {
     /// Dropped while the context is there.
     blas: Option<Blas>,
     memory: Mutex<MemoryPool>,
-    /// Held while a stream records: the driver does not let a context that records be waited for.
-    recording: Mutex<()>,
     /// cuBLASLt's workspace of each stream.
     workspaces: Mutex<HashMap<Handle, sys::CUdeviceptr>>,
 }
@@ -227,7 +229,6 @@ impl CudaDriver {
             module,
             functions: Mutex::default(),
             memory: Mutex::default(),
-            recording: Mutex::default(),
             blas: Some(blas),
             workspaces: Mutex::default(),
             label,
@@ -286,6 +287,7 @@ impl Drop for CudaDriver {
         // SAFETY: buffers, streams and graphs keep the driver, so nothing uses these any more. A failure of the device
         // leaves nothing to do.
         unsafe {
+            let _nothing_records = lock(&RECORDING);
             let _ = lock(&self.memory).release();
             let _ = cu::module::unload(self.module);
             let _ = cu::primary_ctx::release(self.device);
@@ -323,7 +325,7 @@ unsafe impl Driver for CudaDriver {
     fn allocate(&self, bytes: usize) -> Result<Address> {
         self.bind()?;
         let memory = {
-            let _nothing_records = lock(&self.recording);
+            let _nothing_records = lock(&RECORDING);
             // SAFETY: the context is current. The memory is written before it is read.
             unsafe { lock(&self.memory).allocate(bytes) }
         };
@@ -464,7 +466,7 @@ unsafe impl Driver for CudaDriver {
     ) -> Result<Option<Handle>> {
         self.bind()?;
         let error = |e| self.failed("record a graph", e);
-        let _recording = lock(&self.recording);
+        let _recording = lock(&RECORDING);
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the caller's. The capture ends whether recording fails or not.
         unsafe {
