@@ -131,6 +131,11 @@ impl Backend for CudaBackend {
         }
     }
 
+    /// Products of few rows and of many have different kernels, which add in different orders.
+    fn is_batch_invariant(&self) -> bool {
+        false
+    }
+
     fn runner(&self, blocks: usize) -> Result<Box<dyn Runner>> {
         Ok(Box::new(CudaRunner::new(Arc::clone(&self.shared), blocks)?))
     }

@@ -409,6 +409,18 @@ impl Engine {
         self.enqueue(request, Arc::clone(&self.inner.eos_token_ids), true, None)
     }
 
+    /// [`Engine::generate`] without the KV cache of earlier requests. Where rounding depends on the shape of a step
+    /// ([`crate::Backend::is_batch_invariant`]), such a request gets the same reply each time that it runs alone.
+    ///
+    /// # Errors
+    /// As [`Engine::generate`].
+    pub fn generate_uncached(&self, request: GenerateRequest) -> Result<Generation, SubmitError> {
+        if !self.generates_locally() {
+            return self.generate(request);
+        }
+        self.enqueue(request, Arc::clone(&self.inner.eos_token_ids), false, None)
+    }
+
     /// [`Engine::generate`] of a reply that only `max_tokens` ends, without prefix sharing, for benchmarks.
     pub(super) fn generate_unshared(
         &self,

@@ -2,10 +2,11 @@
 
 mod blas;
 mod pool;
+mod recording;
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_void};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use clawhost_engine::ForwardError;
 use clawhost_engine::backend::{Device, DeviceMemory};
@@ -15,6 +16,7 @@ use cudarc::driver::{result as cu, sys};
 use super::{Address, Driver, Handle, Launch, Product, Result, StreamPriority, lock};
 use blas::{Blas, WORKSPACE};
 use pool::MemoryPool;
+use recording::nothing_records;
 
 /// The compiled kernels: machine code for compute capabilities 8.0 and 9.0, and PTX for later ones.
 static KERNELS: &[u8] = include_bytes!("../../kernels/built/kernels.fatbin");
@@ -147,10 +149,6 @@ pub fn free_memory(ordinal: usize) -> Result<u64> {
     }
 }
 
-/// Held while a stream records, and to wait for a context: the driver lets nobody wait for a context in which a stream
-/// records, and all drivers of a GPU in a process have one context.
-static RECORDING: Mutex<()> = Mutex::new(());
-
 /// A GPU with the kernels loaded.
 pub(crate) struct CudaDriver {
     label: String,
@@ -245,10 +243,20 @@ impl CudaDriver {
         unsafe { cu::ctx::set_current(self.context) }.map_err(|e| self.failed("set its context", e))
     }
 
-    fn function(&self, name: &'static str, shared: usize) -> Result<sys::CUfunction> {
-        let mut functions = lock(&self.functions);
-        let (function, allowed) = match functions.get(name) {
-            Some((function, allowed)) => (*function as sys::CUfunction, *allowed),
+    /// A kernel, and what keeps other threads from recording while it is launched, if it never was: the driver loads it
+    /// then.
+    fn function(
+        &self,
+        name: &'static str,
+        shared: usize,
+    ) -> Result<(sys::CUfunction, Option<MutexGuard<'static, ()>>)> {
+        let known = lock(&self.functions).get(name).copied();
+        let quiet = match known {
+            Some(_) => None,
+            None => nothing_records(),
+        };
+        let (function, allowed) = match known {
+            Some((function, allowed)) => (function as sys::CUfunction, allowed),
             None => {
                 let symbol = CString::new(name).map_err(|e| self.failed("find a kernel", e))?;
                 // SAFETY: the module is loaded.
@@ -266,8 +274,10 @@ impl CudaDriver {
                 self.failed(&format!("give {name} {shared} bytes of shared memory"), e)
             })?;
         }
-        functions.insert(name, (function as usize, shared.max(allowed)));
-        Ok(function)
+        if known.is_none() || shared > allowed {
+            lock(&self.functions).insert(name, (function as usize, shared.max(allowed)));
+        }
+        Ok((function, quiet))
     }
 
     fn workspace(&self, stream: Handle) -> sys::CUdeviceptr {
@@ -287,7 +297,7 @@ impl Drop for CudaDriver {
         // SAFETY: buffers, streams and graphs keep the driver, so nothing uses these any more. A failure of the device
         // leaves nothing to do.
         unsafe {
-            let _nothing_records = lock(&RECORDING);
+            let _quiet = nothing_records();
             let _ = lock(&self.memory).release();
             let _ = cu::module::unload(self.module);
             let _ = cu::primary_ctx::release(self.device);
@@ -325,7 +335,7 @@ unsafe impl Driver for CudaDriver {
     fn allocate(&self, bytes: usize) -> Result<Address> {
         self.bind()?;
         let memory = {
-            let _nothing_records = lock(&RECORDING);
+            let _quiet = nothing_records();
             // SAFETY: the context is current. The memory is written before it is read.
             unsafe { lock(&self.memory).allocate(bytes) }
         };
@@ -425,7 +435,7 @@ unsafe impl Driver for CudaDriver {
         arguments: &mut [*mut c_void],
     ) -> Result<()> {
         self.bind()?;
-        let function = self.function(launch.kernel, launch.shared)?;
+        let (function, _quiet) = self.function(launch.kernel, launch.shared)?;
         let size = |value: usize| {
             u32::try_from(value).map_err(|e| self.failed(&format!("launch {}", launch.kernel), e))
         };
@@ -466,19 +476,20 @@ unsafe impl Driver for CudaDriver {
     ) -> Result<Option<Handle>> {
         self.bind()?;
         let error = |e| self.failed("record a graph", e);
-        let _recording = lock(&RECORDING);
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        // SAFETY: the caller's. The capture ends whether recording fails or not.
-        unsafe {
-            cu::stream::begin_capture(stream_of(stream), mode).map_err(error)?;
-            let recorded = record();
-            let graph = cu::stream::end_capture(stream_of(stream));
-            recorded?;
-            let graph = graph.map_err(error)?;
-            let executable = cu::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0));
-            let _ = cu::graph::destroy(graph);
-            Ok(Some(executable.map_err(error)? as usize as Handle))
-        }
+        recording::record(|| {
+            // SAFETY: the caller's. The capture ends whether recording fails or not.
+            unsafe {
+                cu::stream::begin_capture(stream_of(stream), mode).map_err(error)?;
+                let recorded = record();
+                let graph = cu::stream::end_capture(stream_of(stream));
+                recorded?;
+                let graph = graph.map_err(error)?;
+                let executable = cu::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0));
+                let _ = cu::graph::destroy(graph);
+                Ok(Some(executable.map_err(error)? as usize as Handle))
+            }
+        })
     }
 
     unsafe fn replay(&self, stream: Handle, graph: Handle) -> Result<()> {

@@ -99,6 +99,11 @@ pub trait Backend: Debug + Send + Sync + 'static {
         LogprobRounding::F32
     }
 
+    /// Whether the results of a sequence are the same whatever else is in its batch, to the bit. Default: true.
+    fn is_batch_invariant(&self) -> bool {
+        true
+    }
+
     /// Makes KV memory of this many blocks for one engine. Memory may be allocated when a block is first used.
     ///
     /// # Errors

@@ -16,7 +16,8 @@ use clawhost_config::TrainingOptions;
 const TEMPERATURE: f32 = 0.7;
 /// Time that chat templates see, in seconds since 1970, so that a prompt renders alike on each day.
 const TEMPLATE_TIME: i64 = 1_767_225_600;
-/// Replies that are generated at once.
+/// Replies that are generated at once on a backend that is batch-invariant. On another one they are generated one by one
+/// and without cached prefixes, so that a run that was interrupted gets the replies that it would have got.
 const CONCURRENT: usize = 8;
 
 /// A prompt as the model reads it.
@@ -78,7 +79,12 @@ pub(super) fn generate_replies(
     stop: &AtomicBool,
 ) -> Result<Vec<RehearsalReply>, TrainingError> {
     let mut replies = Vec::with_capacity(prompts.len());
-    for group in prompts.chunks(CONCURRENT) {
+    let concurrent = if engine.backend().is_batch_invariant() {
+        CONCURRENT
+    } else {
+        1
+    };
+    for group in prompts.chunks(concurrent) {
         let running: Vec<Generation> = group
             .iter()
             .map(|prompt| submit(engine, options, prompt))
@@ -112,7 +118,12 @@ fn submit(
         priority: Priority::Teacher,
         user: None,
     };
-    engine.generate(request).map_err(|error| {
+    let submitted = if engine.backend().is_batch_invariant() {
+        engine.generate(request)
+    } else {
+        engine.generate_uncached(request)
+    };
+    submitted.map_err(|error| {
         TrainingError::Rehearsal(format!(
             "the base model cannot reply to a prompt now: {error}"
         ))

@@ -8,6 +8,7 @@ use cudarc::cublaslt::{result as lt, sys as lt_sys};
 
 use cudarc::driver::sys;
 
+use super::recording::nothing_records;
 use crate::device::{Address, Operand, Precision, Product, lock};
 
 type Result<T> = std::result::Result<T, lt::CublasError>;
@@ -129,7 +130,15 @@ impl Blas {
             accumulates: p.beta != 0.0,
             alignments: [alignment(p.b.at), alignment(p.a.at), alignment(p.c)],
         };
-        let planned = self.planned(key)?;
+        let known = lock(&self.products).get(&key).map(Arc::clone);
+        // The library loads the kernels of a product when it first runs.
+        let (planned, _quiet) = match known {
+            Some(planned) => (planned, None),
+            None => {
+                let quiet = nothing_records();
+                (self.plan(key)?, quiet)
+            }
+        };
         let [b, a, c] = planned.description.layouts;
         let pointer = |at: Address| at.0 as usize as *mut c_void;
         // SAFETY: the objects are alive, and the addresses are the caller's.
@@ -155,11 +164,8 @@ impl Blas {
         }
     }
 
-    /// The description and algorithm of a product, made when it is first seen.
-    fn planned(&self, key: ProductKey) -> Result<Arc<PlannedProduct>> {
-        if let Some(planned) = lock(&self.products).get(&key) {
-            return Ok(Arc::clone(planned));
-        }
+    /// The description and algorithm of a product.
+    fn plan(&self, key: ProductKey) -> Result<Arc<PlannedProduct>> {
         let description = self.describe(&key)?;
         let [b, a, c] = description.layouts;
         // SAFETY: the objects are alive.
