@@ -194,7 +194,7 @@ const std::map<std::string, Entry>& kernels() {
 #define ENTRY(name) {#name, entry(&name)}
 #define ENTRIES(name) ENTRY(name##_f32), ENTRY(name##_bf16)
     static const std::map<std::string, Entry> all = {
-        ENTRIES(rms_norm), ENTRIES(rms_norm_backward), ENTRIES(gain_backward),
+        ENTRIES(rms_norm), ENTRIES(rms_norm_backward), ENTRIES(gain_backward), ENTRY(gain_backward_residual_bf16),
         ENTRY(rope_angles), ENTRIES(finish_qkv), ENTRIES(finish_qkv_backward),
         ENTRIES(embed), ENTRIES(gather_rows), ENTRIES(scatter_rows), ENTRIES(add_bias), ENTRIES(bias_backward),
         ENTRIES(swiglu), ENTRIES(swiglu_backward), ENTRIES(embed_backward),
@@ -204,7 +204,7 @@ const std::map<std::string, Entry>& kernels() {
         ENTRY(attention_dkdv_64), ENTRY(attention_dkdv_128), ENTRY(attention_dq_64), ENTRY(attention_dq_128),
         ENTRIES(attention_delta), ENTRIES(attention_general_paged), ENTRIES(attention_general_packed),
         ENTRIES(attention_general_dq), ENTRIES(attention_general_dkdv),
-        ENTRY(gemv_8), ENTRY(gemv_16), ENTRY(gemv_gated_8), ENTRY(gemv_gated_16),
+        ENTRY(gemv_8), ENTRY(gemv_16), ENTRY(gemv_gated_8), ENTRY(gemv_gated_16), ENTRY(gemv_normed), ENTRY(gemv_gated_normed),
         ENTRIES(lora_shrink), ENTRIES(lora_expand),
         ENTRY(head_scores), ENTRY(head_candidates), ENTRY(head_top), ENTRIES(head_backward),
         ENTRY(sample),

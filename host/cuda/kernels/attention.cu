@@ -1,6 +1,9 @@
 // Causal attention in bf16 on tensor cores, forward: a kernel for many queries of a sequence (FlashAttention-2, Dao
 // 2023) and one for a single query of each sequence, which splits the context. Grouped query heads share key heads.
 // Head dimensions 64 and 128; `attention_general.cu` has all others.
+//
+// Weights are powers of two, exp2(score - largest), where `largest` is rounded up to a whole number: however a kernel divides
+// the keys, a weight differs by a power of two, so that it rounds to bf16 alike in all of them.
 #include "attention.cuh"
 
 // One block per tile of 128 queries (blockIdx.x) and head (blockIdx.y): 4 warps of 32 queries each. Keys and values pass
@@ -71,18 +74,18 @@ template <int D, bool PAGED> DEVICE void attention_prefill(const AttentionArgume
         for (int mi = 0; mi < MI; mi++) {
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                float top = largest[mi][half];
+                float top = NEGATIVE_INFINITY;
 #pragma unroll
                 for (int n = 0; n < NT; n++) top = fmaxf(top, fmaxf(scores[mi][n][2 * half], scores[mi][n][2 * half + 1]));
-                top = quad_max(top);
                 // The first tile has a key for every query, so `top` is finite unless a score is not.
-                float correction = exp2f((largest[mi][half] - top) * scale), shift = top * scale, own_sum = 0.f;
+                top = fmaxf(largest[mi][half], ceilf(quad_max(top) * scale));
+                float correction = exp2f(largest[mi][half] - top), own_sum = 0.f;
                 largest[mi][half] = top;
 #pragma unroll
                 for (int n = 0; n < NT; n++)
 #pragma unroll
                     for (int e = 2 * half; e < 2 * half + 2; e++) {
-                        scores[mi][n][e] = exp2f(scores[mi][n][e] * scale - shift);
+                        scores[mi][n][e] = exp2f(scores[mi][n][e] * scale - top);
                         own_sum += scores[mi][n][e];
                     }
                 sum[mi][half] = sum[mi][half] * correction + own_sum;
@@ -110,7 +113,7 @@ template <int D, bool PAGED> DEVICE void attention_prefill(const AttentionArgume
                 *reinterpret_cast<uint32_t*>(to + n * 8 + 2 * thread) =
                     pack_bf16(output[mi][n][2 * half] * inverse, output[mi][n][2 * half + 1] * inverse);
             if (a.lse && thread == 0)
-                a.lse[size_t(head) * a.lse_stride + start + first + row] = largest[mi][half] * a.scale + logf(total);
+                a.lse[size_t(head) * a.lse_stride + start + first + row] = largest[mi][half] / LOG2_E + logf(total);
         }
 }
 KERNEL __launch_bounds__(128) attention_prefill_paged_64(AttentionArguments a) { attention_prefill<64, true>(a); }
@@ -122,7 +125,7 @@ KERNEL __launch_bounds__(128) attention_prefill_packed_128(AttentionArguments a)
 struct DecodeWorkspace {
     // [tiles, heads, splits, D], not yet divided by the sum.
     float* outputs;
-    // [tiles, heads, splits, 2]: largest score, sum.
+    // [tiles, heads, splits, 2]: largest score as a power of two, sum.
     float* sums;
     // [tiles, kv_heads], zero before and after the kernel.
     unsigned* finished;
@@ -200,15 +203,15 @@ template <int D> DEVICE void attention_decode(const AttentionArguments& a, const
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 float top = fmaxf(fmaxf(scores[0][2 * half], scores[0][2 * half + 1]), fmaxf(scores[1][2 * half], scores[1][2 * half + 1]));
-                top = fmaxf(quad_max(top), largest[half]);
-                float correction = exp2f((largest[half] - top) * scale), shift = top * scale;
+                top = fmaxf(ceilf(quad_max(top) * scale), largest[half]);
+                float correction = exp2f(largest[half] - top);
                 largest[half] = top;
                 sum[half] *= correction;
 #pragma unroll
                 for (int i = 0; i < 2; i++)
 #pragma unroll
                     for (int e = 2 * half; e < 2 * half + 2; e++) {
-                        scores[i][e] = exp2f(scores[i][e] * scale - shift);
+                        scores[i][e] = exp2f(scores[i][e] * scale - top);
                         sum[half] += scores[i][e];
                     }
 #pragma unroll
@@ -259,7 +262,7 @@ template <int D> DEVICE void attention_decode(const AttentionArguments& a, const
         float top = fmaxf(fmaxf(tops[0][head], tops[1][head]), fmaxf(tops[2][head], tops[3][head])), value = 0.f, total = 0.f;
 #pragma unroll
         for (int w = 0; w < WARPS; w++) {
-            float weight = sums[w][head] == 0.f ? 0.f : exp2f((tops[w][head] - top) * scale);
+            float weight = sums[w][head] == 0.f ? 0.f : exp2f(tops[w][head] - top);
             value += weight * outputs[w][head][column];
             total += weight * sums[w][head];
         }
@@ -292,7 +295,7 @@ template <int D> DEVICE void attention_decode(const AttentionArguments& a, const
         float top = NEGATIVE_INFINITY, value = 0.f, total = 0.f;
         for (int s = 0; s < splits; s++) top = fmaxf(top, __ldcg(&workspace.sums[2 * (partial + s)]));
         for (int s = 0; s < splits; s++) {
-            float weight = exp2f((__ldcg(&workspace.sums[2 * (partial + s)]) - top) * scale);
+            float weight = exp2f(__ldcg(&workspace.sums[2 * (partial + s)]) - top);
             value += weight * __ldcg(&workspace.outputs[(partial + s) * D + column]);
             total += weight * __ldcg(&workspace.sums[2 * (partial + s) + 1]);
         }

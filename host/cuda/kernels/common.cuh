@@ -43,6 +43,15 @@ template <class T> struct alignas(16) Pack {
 };
 template <class T> DEVICE Pack<T> load_pack(const T* from) { return *reinterpret_cast<const Pack<T>*>(from); }
 template <class T> DEVICE void store_pack(T* to, const Pack<T>& pack) { *reinterpret_cast<Pack<T>*>(to) = pack; }
+// N values, a multiple of those of a pack.
+template <int N, class T> DEVICE void load_values(const T* from, float (&to)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i += Pack<T>::N) {
+        Pack<T> pack = load_pack(from + i);
+#pragma unroll
+        for (int j = 0; j < Pack<T>::N; j++) to[i + j] = to_float(pack.v[j]);
+    }
+}
 
 // Two bf16 values of a register.
 DEVICE float low_half(uint32_t pair) { return __uint_as_float(pair << 16); }
@@ -82,6 +91,20 @@ DEVICE float block_max(float value) {
     __syncthreads();
     float all = lane_id() < int(blockDim.x >> 5) ? shared[lane_id()] : NEGATIVE_INFINITY;
     return warp_max(all);
+}
+
+DEVICE float sigmoid(float x) { return 1.f / (1.f + __expf(-x)); }
+
+// The inverse root mean square of a row of the residual stream, in every thread of the block.
+DEVICE float inverse_rms(const float* x, int width, float eps) {
+    float sum = 0.f;
+    for (int i = int(threadIdx.x) * 4; i < width; i += int(blockDim.x) * 4) {
+        float values[4];
+        load_values(x + i, values);
+#pragma unroll
+        for (int j = 0; j < 4; j++) sum += values[j] * values[j];
+    }
+    return rsqrtf(block_sum(sum) / float(width) + eps);
 }
 
 #ifdef __CUDACC__

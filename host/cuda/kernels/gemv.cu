@@ -3,14 +3,14 @@
 // The weights are the left operand of the tensor cores: 16 rows of `w` times 8 or 16 tokens. Each thread loads 16 bytes
 // of consecutive weights straight into its registers. The order of k inside a product may be any as long as both
 // operands have the same, so no value changes its thread and shared memory holds only the partial sums of the warps,
-// which share k. A norm before the product needs no kernel of its own: the gain multiplies x as it is loaded, and the
-// inverse root mean square multiplies the result.
+// which share k. A norm of one or two rows before the product needs no kernel of its own: every block computes it.
 #include "common.cuh"
 
 struct GemvArguments {
     // [n, k]; with a gated activation [2 n, k], gate rows first. k is a multiple of 8.
     const bf16* w;
-    const bf16* x;
+    // bf16 or, with a norm, the residual stream in f32.
+    const void* x;
     int x_stride;
     // bf16 or, with `f32_output`, f32.
     void* y;
@@ -19,22 +19,38 @@ struct GemvArguments {
     // Null, or the gain of the norm of x.
     const float* gain;
     float eps;
-    // Null, or [n]; not with a gated activation.
-    const float* bias;
     // Adds to y.
     int accumulate;
     int f32_output;
 };
 
-// NT tiles of 8 tokens. GATED: y = silu(w_gate x) * (w_up x).
-template <int NT, bool GATED> DEVICE void gemv(const GemvArguments& a) {
+// NT tiles of 8 tokens. GATED: y = silu(w_gate x) * (w_up x). NORM: of x. Values round where separate kernels round.
+template <int NT, bool GATED, bool NORM> DEVICE void gemv(const GemvArguments& a) {
     constexpr int PARTS = GATED ? 2 : 1, UNROLL = GATED ? 2 : 4;
-    // Partial sums [warps, PARTS, 16, 8 NT], then the sums of squares [warps, 8 NT].
+    // Partial sums [warps, PARTS, 16, 8 NT], then with a norm the normalized rows [tokens, k].
     DYNAMIC_SHARED(shared);
     int warps = int(blockDim.x >> 5), warp = warp_id(), lane = lane_id(), group = lane >> 2, thread = lane & 3;
     float* sums = reinterpret_cast<float*>(shared);
-    float* squares = sums + warps * PARTS * 16 * 8 * NT;
+    bf16* normed = reinterpret_cast<bf16*>(sums + warps * PARTS * 16 * 8 * NT);
     int first = int(blockIdx.x) * 16, slabs = ceil_div(a.k, 32);
+    if (NORM) {
+        for (int token = 0; token < a.tokens; token++) {
+            const float* x = static_cast<const float*>(a.x) + size_t(token) * a.x_stride;
+            float scale = inverse_rms(x, a.k, a.eps);
+            for (int i = int(threadIdx.x) * 8; i < a.k; i += int(blockDim.x) * 8) {
+                float values[8], gains[8];
+                load_values(x + i, values);
+                load_values(a.gain + i, gains);
+                Pack<bf16> pack;
+#pragma unroll
+                for (int j = 0; j < 8; j++) pack.v[j] = from_float<bf16>(values[j] * scale * gains[j]);
+                store_pack(normed + size_t(token) * a.k + i, pack);
+            }
+        }
+        __syncthreads();
+    }
+    const bf16* inputs = NORM ? normed : static_cast<const bf16*>(a.x);
+    size_t stride = size_t(NORM ? a.k : a.x_stride);
     const bf16* rows[PARTS][2];
     bool exists[2];
 #pragma unroll
@@ -44,13 +60,11 @@ template <int NT, bool GATED> DEVICE void gemv(const GemvArguments& a) {
 #pragma unroll
         for (int part = 0; part < PARTS; part++) rows[part][half] = a.w + size_t(exists[half] ? row + part * a.n : 0) * a.k;
     }
-    float c[PARTS][NT][4], square[NT];
+    float c[PARTS][NT][4];
 #pragma unroll
-    for (int n = 0; n < NT; n++) {
-        square[n] = 0.f;
+    for (int n = 0; n < NT; n++)
 #pragma unroll
         for (int part = 0; part < PARTS; part++) c[part][n][0] = c[part][n][1] = c[part][n][2] = c[part][n][3] = 0.f;
-    }
     for (int slab = warp * UNROLL; slab < slabs; slab += warps * UNROLL) {
         uint4 w[UNROLL][PARTS][2], x[UNROLL][NT];
 #pragma unroll
@@ -71,21 +85,7 @@ template <int NT, bool GATED> DEVICE void gemv(const GemvArguments& a) {
             for (int n = 0; n < NT; n++) {
                 int token = n * 8 + group;
                 x[u][n] = zero_vector();
-                if (at < a.k && token < a.tokens) x[u][n] = *reinterpret_cast<const uint4*>(a.x + size_t(token) * a.x_stride + at);
-            }
-            if (a.gain && at < a.k) {
-                float4 low = *reinterpret_cast<const float4*>(a.gain + at), high = *reinterpret_cast<const float4*>(a.gain + at + 4);
-#pragma unroll
-                for (int n = 0; n < NT; n++) {
-                    uint4& v = x[u][n];
-                    square[n] += low_half(v.x) * low_half(v.x) + high_half(v.x) * high_half(v.x) + low_half(v.y) * low_half(v.y) +
-                                 high_half(v.y) * high_half(v.y) + low_half(v.z) * low_half(v.z) + high_half(v.z) * high_half(v.z) +
-                                 low_half(v.w) * low_half(v.w) + high_half(v.w) * high_half(v.w);
-                    v.x = pack_bf16(low_half(v.x) * low.x, high_half(v.x) * low.y);
-                    v.y = pack_bf16(low_half(v.y) * low.z, high_half(v.y) * low.w);
-                    v.z = pack_bf16(low_half(v.z) * high.x, high_half(v.z) * high.y);
-                    v.w = pack_bf16(low_half(v.w) * high.z, high_half(v.w) * high.w);
-                }
+                if (at < a.k && token < a.tokens) x[u][n] = *reinterpret_cast<const uint4*>(inputs + size_t(token) * stride + at);
             }
         }
 #pragma unroll
@@ -111,33 +111,21 @@ template <int NT, bool GATED> DEVICE void gemv(const GemvArguments& a) {
                 int row = group + 8 * (e >> 1), token = n * 8 + 2 * thread + (e & 1);
                 sums[((warp * PARTS + part) * 8 * NT + token) * 16 + row] = c[part][n][e];
             }
-    if (a.gain) {
-#pragma unroll
-        for (int n = 0; n < NT; n++) {
-            float sum = square[n];
-            sum += __shfl_xor_sync(ALL_LANES, sum, 1);
-            sum += __shfl_xor_sync(ALL_LANES, sum, 2);
-            if (thread == 0) squares[warp * 8 * NT + n * 8 + group] = sum;
-        }
-    }
     __syncthreads();
     for (int at = int(threadIdx.x); at < 16 * a.tokens; at += int(blockDim.x)) {
         int row = at % 16, token = at / 16;
         if (first + row >= a.n) continue;
-        float value[PARTS], scale = 1.f;
+        float value[PARTS];
 #pragma unroll
         for (int part = 0; part < PARTS; part++) {
             value[part] = 0.f;
             for (int w = 0; w < warps; w++) value[part] += sums[((w * PARTS + part) * 8 * NT + token) * 16 + row];
         }
-        if (a.gain) {
-            float sum = 0.f;
-            for (int w = 0; w < warps; w++) sum += squares[w * 8 * NT + token];
-            scale = rsqrtf(sum / float(a.k) + a.eps);
+        float result = value[0];
+        if (GATED) {
+            float gate = to_float(from_float<bf16>(result)), up = to_float(from_float<bf16>(value[PARTS - 1]));
+            result = gate * sigmoid(gate) * up;
         }
-        float result = value[0] * scale;
-        if (GATED) result = result / (1.f + __expf(-result)) * (value[PARTS - 1] * scale);
-        if (a.bias) result += a.bias[first + row];
         size_t to = size_t(token) * a.y_stride + first + row;
         if (a.f32_output) {
             float* y = static_cast<float*>(a.y) + to;
@@ -148,7 +136,9 @@ template <int NT, bool GATED> DEVICE void gemv(const GemvArguments& a) {
         }
     }
 }
-KERNEL gemv_8(GemvArguments a) { gemv<1, false>(a); }
-KERNEL gemv_16(GemvArguments a) { gemv<2, false>(a); }
-KERNEL gemv_gated_8(GemvArguments a) { gemv<1, true>(a); }
-KERNEL gemv_gated_16(GemvArguments a) { gemv<2, true>(a); }
+KERNEL gemv_8(GemvArguments a) { gemv<1, false, false>(a); }
+KERNEL gemv_16(GemvArguments a) { gemv<2, false, false>(a); }
+KERNEL gemv_gated_8(GemvArguments a) { gemv<1, true, false>(a); }
+KERNEL gemv_gated_16(GemvArguments a) { gemv<2, true, false>(a); }
+KERNEL gemv_normed(GemvArguments a) { gemv<1, false, true>(a); }
+KERNEL gemv_gated_normed(GemvArguments a) { gemv<1, true, true>(a); }

@@ -31,9 +31,11 @@ struct LoraArguments {
     int targets, width;
     // First column of the second and the third target.
     int second, third;
+    // y is the residual stream, in f32 whatever the storage type.
+    int residual;
 };
 
-// One warp per row of A: grid (ceil(max_rank / warps), targets, tokens).
+// Rounds as the matrix products that long runs use. One warp per row of A: grid (ceil(max_rank / warps), targets, tokens).
 template <class T> DEVICE void lora_shrink(const LoraArguments& a) {
     constexpr int N = Pack<T>::N;
     int token = int(blockIdx.z), target = int(blockIdx.y), slot = a.slots[token];
@@ -51,7 +53,7 @@ template <class T> DEVICE void lora_shrink(const LoraArguments& a) {
         for (int j = 0; j < N; j++) sum += to_float(w.v[j]) * to_float(v.v[j]);
     }
     sum = warp_sum(sum);
-    if (lane_id() == 0) a.inner[(size_t(token) * a.targets + target) * a.max_rank + row] = sum;
+    if (lane_id() == 0) a.inner[(size_t(token) * a.targets + target) * a.max_rank + row] = to_float(from_float<T>(sum));
 }
 KERNEL lora_shrink_f32(LoraArguments a) { lora_shrink<float>(a); }
 KERNEL lora_shrink_bf16(LoraArguments a) { lora_shrink<bf16>(a); }
@@ -74,8 +76,13 @@ template <class T> DEVICE void lora_expand(const LoraArguments& a) {
 #pragma unroll
         for (int j = 0; j < N; j++) sum += to_float(w.v[j]) * inner[i + j];
     }
-    T* y = static_cast<T*>(a.y) + size_t(token) * a.y_stride + column;
-    *y = from_float<T>(to_float(*y) + own.scale * sum);
+    size_t to = size_t(token) * a.y_stride + column;
+    if (a.residual) {
+        static_cast<float*>(a.y)[to] += own.scale * sum;
+    } else {
+        T* y = static_cast<T*>(a.y) + to;
+        *y = from_float<T>(to_float(*y) + own.scale * sum);
+    }
 }
 KERNEL lora_expand_f32(LoraArguments a) { lora_expand<float>(a); }
 KERNEL lora_expand_bf16(LoraArguments a) { lora_expand<bf16>(a); }

@@ -1,37 +1,28 @@
 // RMS norm of rows, y = x / rms(x) * gain (Zhang and Sennrich 2019), and its gradients. One block per row.
 #include "common.cuh"
 
-// The inverse root mean square of a row, in every thread.
-template <class T> DEVICE float inverse_rms(const T* x, int width, float eps) {
-    constexpr int N = Pack<T>::N;
-    float sum = 0.f;
-    for (int i = int(threadIdx.x) * N; i < width; i += int(blockDim.x) * N) {
-        Pack<T> values = load_pack(x + i);
-#pragma unroll
-        for (int j = 0; j < N; j++) sum += to_float(values.v[j]) * to_float(values.v[j]);
-    }
-    return rsqrtf(block_sum(sum) / float(width) + eps);
-}
-
-// `x` and `y` are [rows, width]; they may be the same.
-template <class T> DEVICE void rms_norm(const T* x, const float* gain, T* y, int width, float eps) {
+// x [rows, width] is the residual stream.
+template <class T> DEVICE void rms_norm(const float* x, const float* gain, T* y, int width, float eps) {
     constexpr int N = Pack<T>::N;
     x += size_t(blockIdx.x) * width;
     y += size_t(blockIdx.x) * width;
     float scale = inverse_rms(x, width, eps);
     for (int i = int(threadIdx.x) * N; i < width; i += int(blockDim.x) * N) {
-        Pack<T> values = load_pack(x + i);
+        float values[N], gains[N];
+        load_values(x + i, values);
+        load_values(gain + i, gains);
+        Pack<T> result;
 #pragma unroll
-        for (int j = 0; j < N; j++) values.v[j] = from_float<T>(to_float(values.v[j]) * scale * gain[i + j]);
-        store_pack(y + i, values);
+        for (int j = 0; j < N; j++) result.v[j] = from_float<T>(values[j] * scale * gains[j]);
+        store_pack(y + i, result);
     }
 }
 KERNEL rms_norm_f32(const float* x, const float* gain, float* y, int width, float eps) { rms_norm(x, gain, y, width, eps); }
-KERNEL rms_norm_bf16(const bf16* x, const float* gain, bf16* y, int width, float eps) { rms_norm(x, gain, y, width, eps); }
+KERNEL rms_norm_bf16(const float* x, const float* gain, bf16* y, int width, float eps) { rms_norm(x, gain, y, width, eps); }
 
 // dx (+)= the gradient of the input; `scales [rows]` gets the inverse root mean squares unless it is null.
 template <class T>
-DEVICE void rms_norm_backward(const T* x, const float* gain, const T* dy, T* dx, float* scales, int width, float eps, int accumulate) {
+DEVICE void rms_norm_backward(const float* x, const float* gain, const T* dy, T* dx, float* scales, int width, float eps, int accumulate) {
     constexpr int N = Pack<T>::N;
     x += size_t(blockIdx.x) * width;
     dy += size_t(blockIdx.x) * width;
@@ -39,17 +30,22 @@ DEVICE void rms_norm_backward(const T* x, const float* gain, const T* dy, T* dx,
     float scale = inverse_rms(x, width, eps);
     float shared = 0.f;
     for (int i = int(threadIdx.x) * N; i < width; i += int(blockDim.x) * N) {
-        Pack<T> values = load_pack(x + i), gradients = load_pack(dy + i);
+        float values[N], gradients[N];
+        load_values(x + i, values);
+        load_values(dy + i, gradients);
 #pragma unroll
-        for (int j = 0; j < N; j++) shared += to_float(gradients.v[j]) * gain[i + j] * to_float(values.v[j]);
+        for (int j = 0; j < N; j++) shared += gradients[j] * gain[i + j] * values[j];
     }
     shared = block_sum(shared) * scale * scale * scale / float(width);
     for (int i = int(threadIdx.x) * N; i < width; i += int(blockDim.x) * N) {
-        Pack<T> values = load_pack(x + i), gradients = load_pack(dy + i), result;
+        float values[N], gradients[N];
+        load_values(x + i, values);
+        load_values(dy + i, gradients);
+        Pack<T> result;
         if (accumulate) result = load_pack(dx + i);
 #pragma unroll
         for (int j = 0; j < N; j++) {
-            float value = to_float(gradients.v[j]) * gain[i + j] * scale - shared * to_float(values.v[j]);
+            float value = gradients[j] * gain[i + j] * scale - shared * values[j];
             result.v[j] = from_float<T>(accumulate ? to_float(result.v[j]) + value : value);
         }
         store_pack(dx + i, result);
@@ -59,7 +55,7 @@ DEVICE void rms_norm_backward(const T* x, const float* gain, const T* dy, T* dx,
 KERNEL rms_norm_backward_f32(const float* x, const float* gain, const float* dy, float* dx, float* scales, int width, float eps, int accumulate) {
     rms_norm_backward(x, gain, dy, dx, scales, width, eps, accumulate);
 }
-KERNEL rms_norm_backward_bf16(const bf16* x, const float* gain, const bf16* dy, bf16* dx, float* scales, int width, float eps, int accumulate) {
+KERNEL rms_norm_backward_bf16(const float* x, const float* gain, const bf16* dy, bf16* dx, float* scales, int width, float eps, int accumulate) {
     rms_norm_backward(x, gain, dy, dx, scales, width, eps, accumulate);
 }
 
@@ -72,8 +68,8 @@ struct StridedRows {
 
 // dgain[c] += the sum over rows of dy x scale; `scale_stride` is the distance of two groups' scales. One block per 32
 // columns; its warps share the rows.
-template <class T>
-DEVICE void gain_backward(const T* x, const T* dy, const float* scales, float* dgain, StridedRows rows, int scale_stride) {
+template <class X, class T>
+DEVICE void gain_backward(const X* x, const T* dy, const float* scales, float* dgain, StridedRows rows, int scale_stride) {
     __shared__ float sums[32][33];
     int column = int(blockIdx.x) * WARP + lane_id(), warps = int(blockDim.x >> 5);
     float sum = 0.f;
@@ -94,5 +90,9 @@ KERNEL gain_backward_f32(const float* x, const float* dy, const float* scales, f
     gain_backward(x, dy, scales, dgain, rows, scale_stride);
 }
 KERNEL gain_backward_bf16(const bf16* x, const bf16* dy, const float* scales, float* dgain, StridedRows rows, int scale_stride) {
+    gain_backward(x, dy, scales, dgain, rows, scale_stride);
+}
+// x is the residual stream.
+KERNEL gain_backward_residual_bf16(const float* x, const bf16* dy, const float* scales, float* dgain, StridedRows rows, int scale_stride) {
     gain_backward(x, dy, scales, dgain, rows, scale_stride);
 }

@@ -2,14 +2,24 @@
 #include "common.cuh"
 
 // x [tokens, width] = the embedding of each token. One block per token.
+template <class T> DEVICE void embed(const T* embedding, const int* tokens, float* x, int width) {
+    embedding += size_t(tokens[blockIdx.x]) * width;
+    x += size_t(blockIdx.x) * width;
+    for (int i = int(threadIdx.x) * 4; i < width; i += int(blockDim.x) * 4) {
+        Pack<float> values;
+#pragma unroll
+        for (int j = 0; j < 4; j++) values.v[j] = to_float(embedding[i + j]);
+        store_pack(x + i, values);
+    }
+}
+KERNEL embed_f32(const float* embedding, const int* tokens, float* x, int width) { embed(embedding, tokens, x, width); }
+KERNEL embed_bf16(const bf16* embedding, const int* tokens, float* x, int width) { embed(embedding, tokens, x, width); }
+
 template <class T> DEVICE void copy_row(const T* from, T* to, int width) {
     constexpr int N = Pack<T>::N;
     for (int i = int(threadIdx.x) * N; i < width; i += int(blockDim.x) * N) store_pack(to + i, load_pack(from + i));
 }
 #define ROW_KERNELS(T, NAME)                                                                                                   \
-    KERNEL embed_##NAME(const T* embedding, const int* tokens, T* x, int width) {                                              \
-        copy_row(embedding + size_t(tokens[blockIdx.x]) * width, x + size_t(blockIdx.x) * width, width);                       \
-    }                                                                                                                          \
     /* to[i] = from[rows[i]] */                                                                                                \
     KERNEL gather_rows_##NAME(const T* from, const int* rows, T* to, int width) {                                              \
         copy_row(from + size_t(rows[blockIdx.x]) * width, to + size_t(blockIdx.x) * width, width);                             \
@@ -56,8 +66,6 @@ template <class T> DEVICE void embed_backward(const T* dx, const int* tokens, fl
 }
 KERNEL embed_backward_f32(const float* dx, const int* tokens, float* dembedding, int rows, int width) { embed_backward(dx, tokens, dembedding, rows, width); }
 KERNEL embed_backward_bf16(const bf16* dx, const int* tokens, float* dembedding, int rows, int width) { embed_backward(dx, tokens, dembedding, rows, width); }
-
-DEVICE float sigmoid(float x) { return 1.f / (1.f + __expf(-x)); }
 
 // y [rows, width] from gate_up [rows, 2 width]. One thread per pack; `packs` = rows * width / N.
 template <class T> DEVICE void swiglu(const T* gate_up, T* y, int width, long long packs) {

@@ -215,7 +215,7 @@ impl Backward<'_> {
             return Ok(());
         }
         let at = (x, dy, scales, dgain);
-        stream.gain_backward(precision, at, StridedRows::dense(rows, width), 1)
+        stream.residual_gain_backward(precision, at, StridedRows::dense(rows, width))
     }
 
     /// Replaces `dx`, the gradient of the layer's output for `kept` rows, by the gradient of its input.
@@ -338,7 +338,7 @@ impl Backward<'_> {
             lora: Lora::Groups(&ends),
         };
         let x = scorer.work.x.address();
-        let bytes = tokens * self.model.config.hidden_size * self.precision().bytes();
+        let bytes = tokens * self.model.config.hidden_size * size_of::<f32>();
         scorer.stream.copy_bytes(input, x, bytes)?;
         let lse = self.work.lse.address();
         let arguments = batch.inputs.attention(self.model, &scorer.work, lse);

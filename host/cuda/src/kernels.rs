@@ -27,6 +27,8 @@ const ROW_THREADS: usize = 1024;
 pub(crate) const MAX_HEAD_DIM: usize = 256;
 /// Most rows of a GEMV.
 pub(crate) const MAX_GEMV_ROWS: usize = 16;
+/// Most rows that a GEMV normalizes itself: every block does so.
+pub(crate) const MAX_NORMED_ROWS: usize = 2;
 /// Most candidates per position that the device finds.
 pub(crate) const MAX_TOP: usize = 1024;
 /// Queries of a tile of prefill attention.
@@ -115,6 +117,7 @@ impl Stream {
         self.run(kernel, [blocks, 1, 1], threads, 0, arguments)
     }
 
+    /// `x` is the residual stream, in f32.
     pub(crate) fn rms_norm(
         &self,
         precision: Precision,
@@ -127,7 +130,7 @@ impl Stream {
         self.run_blocks(kernel, rows, threads, args![x, gain, y, int(width), eps])
     }
 
-    /// `dx (+)=` the gradient of the input; `scales` gets the inverse root mean squares unless it is null.
+    /// `dx (+)=` the gradient of the input `x`, the residual stream; `scales` gets the inverse root mean squares unless it is null.
     #[allow(clippy::too_many_arguments, reason = "operands of one operation")]
     pub(crate) fn rms_norm_backward(
         &self,
@@ -165,6 +168,22 @@ impl Stream {
             THREADS,
             args![x, dy, scales, dgain, rows, int(scale_stride)],
         )
+    }
+
+    /// As above where `x` is the residual stream.
+    pub(crate) fn residual_gain_backward(
+        &self,
+        precision: Precision,
+        (x, dy, scales, dgain): (Address, Address, Address, Address),
+        rows: StridedRows,
+    ) -> Result<()> {
+        let kernel = match precision {
+            Precision::F32 => "gain_backward_f32",
+            Precision::Bf16 => "gain_backward_residual_bf16",
+        };
+        let blocks = (rows.width as usize).div_ceil(32);
+        let arguments = args![x, dy, scales, dgain, rows, 1i32];
+        self.run_blocks(kernel, blocks, THREADS, arguments)
     }
 
     pub(crate) fn rope_angles(
@@ -205,6 +224,7 @@ impl Stream {
         self.run(kernel, grid, WARPS * 32, 0, args![a, scales, rotated])
     }
 
+    /// `x` is the residual stream, in f32.
     pub(crate) fn embed(
         &self,
         precision: Precision,
@@ -412,16 +432,20 @@ impl Stream {
         self.run(queries, grid, 128, 0, args![a, g])
     }
 
-    /// The product of at most [`MAX_GEMV_ROWS`] bf16 rows with a weight; `gated` applies silu(gate) * up.
+    /// The product of at most [`MAX_GEMV_ROWS`] bf16 rows, or of the norm of at most [`MAX_NORMED_ROWS`] rows of the residual
+    /// stream, with a weight; `gated` applies silu(gate) * up.
     pub(crate) fn gemv(&self, a: GemvArguments, gated: bool) -> Result<()> {
         let tokens = a.tokens as usize;
+        let normed = a.gain != Address::NULL;
         let parts = if gated { 2 } else { 1 };
         let columns = if tokens <= 8 { 8 } else { 16 };
-        let kernel = match (gated, columns) {
-            (false, 8) => "gemv_8",
-            (false, _) => "gemv_16",
-            (true, 8) => "gemv_gated_8",
-            (true, _) => "gemv_gated_16",
+        let kernel = match (normed, gated, columns) {
+            (false, false, 8) => "gemv_8",
+            (false, false, _) => "gemv_16",
+            (false, true, 8) => "gemv_gated_8",
+            (false, true, _) => "gemv_gated_16",
+            (true, false, _) => "gemv_normed",
+            (true, true, _) => "gemv_gated_normed",
         };
         let blocks = (a.n as usize).div_ceil(16);
         // Few blocks share k among more warps, so that enough loads are under way.
@@ -432,7 +456,8 @@ impl Stream {
         };
         let slabs = (a.k as usize).div_ceil(32);
         let warps = slabs.div_ceil(4 / parts).clamp(1, most);
-        let shared = warps * columns * (parts * 16 + 1) * 4;
+        let rows = if normed { tokens * a.k as usize * 2 } else { 0 };
+        let shared = warps * columns * parts * 16 * 4 + rows;
         self.run(kernel, [blocks, 1, 1], warps * 32, shared, args![a])
     }
 

@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use crate::adapters::{AdaptedProjection, DeviceAdapter, table_index};
 use crate::device::{Address, Operand, Precision, Product, Result, Stream};
-use crate::kernels::{GemvArguments, LoraArguments, LoraMatrices, MAX_GEMV_ROWS, QkvArguments};
+use crate::kernels::{
+    GemvArguments, LoraArguments, LoraMatrices, MAX_GEMV_ROWS, MAX_NORMED_ROWS, QkvArguments,
+};
 use crate::projection::Projection;
 use crate::weights::DeviceModel;
 use crate::workspace::Workspace;
@@ -82,7 +84,7 @@ impl Pass<'_> {
             .rope_angles(at, scale, (self.tokens, c.head_dim / 2))
     }
 
-    /// Runs a layer on the residual stream `x`, in place unless it selects rows; returns the residual stream afterwards.
+    /// Runs a layer on the residual stream `x` (f32), in place unless it selects rows; returns the residual stream afterwards.
     /// `attend` fills the attention output from the final queries, keys and values. With `for_backward` the pass ends
     /// before the last product, because the backward pass needs nothing after it.
     pub(crate) fn layer(
@@ -127,14 +129,13 @@ impl Pass<'_> {
             let attended = work.attended.address();
             return self.feed_forward(layer, x, attended, for_backward);
         };
-        let rows = |from: Address, to: Address, width: usize| {
-            let at = (from, selection.rows, to);
-            let shape = (selection.count, width);
-            self.stream.gather_rows(self.precision(), at, shape)
-        };
         let (selected, attended) = (&work.selected, &work.selected_attended);
-        rows(x, selected.address(), c.hidden_size)?;
-        rows(work.attended.address(), attended.address(), c.query_width())?;
+        let at = (x, selection.rows, selected.address());
+        let shape = (selection.count, c.hidden_size);
+        self.stream.gather_rows(Precision::F32, at, shape)?;
+        let at = (work.attended.address(), selection.rows, attended.address());
+        let shape = (selection.count, c.query_width());
+        self.stream.gather_rows(self.precision(), at, shape)?;
         let rest = Pass {
             tokens: selection.count,
             lora: selection.lora,
@@ -152,20 +153,18 @@ impl Pass<'_> {
         for_backward: bool,
     ) -> Result<Address> {
         let work = self.work;
-        self.product((layer, Projection::O), attended, x, true)?;
+        self.product((layer, Projection::O), attended, x)?;
         let own = &self.model.layout.layers[layer];
         let input = (x, self.model.exact(own.post_norm), work.normed_ff.address());
         let activated = work.activated.address();
-        let fused = !for_backward
-            && self.is_fused(layer, Projection::GateUp)
+        let gated = !for_backward
+            && self.has_gemv()
+            && !self.is_adapted(layer, Projection::GateUp)
             && own.bias(Projection::GateUp).is_none();
-        if fused {
-            self.gemv(
-                (layer, Projection::GateUp),
-                (x, activated),
-                Some(input.1),
-                false,
-            )?;
+        if gated {
+            let (input, gain) = self.gemv_input(input)?;
+            let at = (layer, Projection::GateUp);
+            self.gemv(at, (input, activated), gain, true)?;
         } else {
             let gate_up = work.gate_up.address();
             self.normed_product((layer, Projection::GateUp), input, gate_up, for_backward)?;
@@ -174,59 +173,85 @@ impl Pass<'_> {
                 .swiglu(self.precision(), (gate_up, activated), shape)?;
         }
         if !for_backward {
-            self.product((layer, Projection::Down), activated, x, true)?;
+            self.product((layer, Projection::Down), activated, x)?;
         }
         Ok(x)
     }
 
-    /// Whether a product of these rows reads the weights once and can have a norm of its input.
-    fn is_fused(&self, layer: usize, projection: Projection) -> bool {
-        let adapted = match self.lora {
+    /// Whether products of these rows are GEMVs.
+    fn has_gemv(&self) -> bool {
+        self.precision() == Precision::Bf16 && self.tokens <= MAX_GEMV_ROWS
+    }
+
+    /// Whether a row may have an adapter that changes a projection.
+    fn is_adapted(&self, layer: usize, projection: Projection) -> bool {
+        match self.lora {
             Lora::None => false,
             Lora::Table { .. } => true,
             Lora::Groups(groups) => groups.iter().any(|(_, adapter)| {
                 let own = adapter.layout.projection(layer, projection);
                 !own.targets.is_empty()
             }),
-        };
-        self.precision() == Precision::Bf16 && self.tokens <= MAX_GEMV_ROWS && !adapted
+        }
+    }
+
+    /// The input of a GEMV of normalized rows, and the gain where it normalizes them itself.
+    fn gemv_input(
+        &self,
+        (x, gain, normed): (Address, Address, Address),
+    ) -> Result<(Address, Option<Address>)> {
+        if self.tokens <= MAX_NORMED_ROWS {
+            return Ok((x, Some(gain)));
+        }
+        self.norm((x, gain, normed))?;
+        Ok((normed, None))
+    }
+
+    /// `normed = norm(x)`.
+    fn norm(&self, at: (Address, Address, Address)) -> Result<()> {
+        let c = &self.model.config;
+        let shape = (self.tokens, c.hidden_size);
+        self.stream
+            .rms_norm(self.precision(), at, shape, c.rms_norm_eps)
     }
 
     /// `y = norm(x) wᵀ`; `normed` gets the norm of x where it is needed.
     fn normed_product(
         &self,
         at: (usize, Projection),
-        (x, gain, normed): (Address, Address, Address),
+        input: (Address, Address, Address),
         y: Address,
         keep_normed: bool,
     ) -> Result<()> {
-        if !keep_normed && self.is_fused(at.0, at.1) {
-            self.gemv(at, (x, y), Some(gain), false)?;
+        if !keep_normed && self.has_gemv() && !self.is_adapted(at.0, at.1) {
+            let (input, gain) = self.gemv_input(input)?;
+            self.gemv(at, (input, y), gain, false)?;
             return self.add_bias(at, y);
         }
-        let c = &self.model.config;
-        let shape = (self.tokens, c.hidden_size);
-        self.stream
-            .rms_norm(self.precision(), (x, gain, normed), shape, c.rms_norm_eps)?;
-        self.product(at, normed, y, false)
+        self.norm(input)?;
+        self.product(at, input.2, y)
     }
 
-    /// `y (+)= x wᵀ` with bias and adapters.
-    fn product(
-        &self,
-        at: (usize, Projection),
-        x: Address,
-        y: Address,
-        accumulate: bool,
-    ) -> Result<()> {
+    /// Precision of a projection's output: those that end in the residual stream add to it.
+    fn output_precision(&self, projection: Projection) -> Precision {
+        match projection.adds_to_residual() {
+            true => Precision::F32,
+            false => self.precision(),
+        }
+    }
+
+    /// `y = x wᵀ` with bias and adapters; adds to y where that is the residual stream.
+    fn product(&self, at: (usize, Projection), x: Address, y: Address) -> Result<()> {
         let (layer, projection) = at;
         let (inputs, outputs) = projection.widths(&self.model.config);
-        if self.precision() == Precision::Bf16 && self.tokens <= MAX_GEMV_ROWS {
-            self.gemv(at, (x, y), None, accumulate)?;
+        if self.has_gemv() {
+            self.gemv(at, (x, y), None, false)?;
         } else {
             let weight = self.model.layout.layers[layer].weight(projection);
             let operands = (x, self.model.matrix(weight), y);
-            self.multiply(operands, (outputs, inputs), self.precision(), accumulate)?;
+            let output = self.output_precision(projection);
+            let accumulate = projection.adds_to_residual();
+            self.multiply(operands, (outputs, inputs), output, accumulate)?;
         }
         self.add_bias(at, y)?;
         self.add_lora(at, x, y)
@@ -242,8 +267,9 @@ impl Pass<'_> {
             return Ok(());
         }
         let shape = (self.tokens, projection.widths(&self.model.config).1);
+        let precision = self.output_precision(projection);
         self.stream
-            .add_bias(self.precision(), (y, self.model.exact(bias)), shape)
+            .add_bias(precision, (y, self.model.exact(bias)), shape)
     }
 
     /// `y [tokens, n] (+)= x [tokens, k] w [n, k]ᵀ` with an output of its own precision.
@@ -269,21 +295,17 @@ impl Pass<'_> {
         })
     }
 
-    /// The product of few rows; gate and up are activated with it where the input is normalized.
+    /// The product of few rows, with the norm of the residual stream where there is a gain; `gated` activates gate and up.
     fn gemv(
         &self,
         (layer, projection): (usize, Projection),
         (x, y): (Address, Address),
         gain: Option<Address>,
-        accumulate: bool,
+        gated: bool,
     ) -> Result<()> {
         let c = &self.model.config;
         let (inputs, outputs) = projection.widths(c);
         let weight = self.model.layout.layers[layer].weight(projection);
-        // Queries, keys and values are normalized as well, but there is nothing to activate.
-        let gated = gain.is_some()
-            && projection == Projection::GateUp
-            && y == self.work.activated.address();
         let outputs = if gated { outputs / 2 } else { outputs };
         let arguments = GemvArguments {
             w: self.model.matrix(weight),
@@ -296,9 +318,8 @@ impl Pass<'_> {
             tokens: int(self.tokens),
             gain: gain.unwrap_or(Address::NULL),
             eps: c.rms_norm_eps,
-            bias: Address::NULL,
-            accumulate: i32::from(accumulate),
-            f32_output: 0,
+            accumulate: i32::from(projection.adds_to_residual()),
+            f32_output: i32::from(projection.adds_to_residual()),
         };
         self.stream.gemv(arguments, gated)
     }
@@ -314,12 +335,13 @@ impl Pass<'_> {
         match self.lora {
             Lora::None => Ok(()),
             Lora::Groups(groups) => {
-                let size = self.precision().bytes();
+                let output = self.output_precision(projection);
                 for (rows, adapter) in groups {
                     let own = adapter.layout.projection(layer, projection);
-                    let x = x.plus(rows.start * inputs * size);
-                    let y = y.plus(rows.start * outputs * size);
-                    self.add_group(adapter, own, (x, inputs), (y, outputs), rows.len())?;
+                    let x = x.plus(rows.start * inputs * self.precision().bytes());
+                    let y = y.plus(rows.start * outputs * output.bytes());
+                    let to = (y, outputs, output);
+                    self.add_group(adapter, own, (x, inputs), to, rows.len())?;
                 }
                 Ok(())
             }
@@ -350,6 +372,7 @@ impl Pass<'_> {
                     width: int(outputs),
                     second: int(column(1)),
                     third: int(column(2)),
+                    residual: i32::from(projection.adds_to_residual()),
                 };
                 let precision = self.precision();
                 self.stream.lora_shrink(precision, arguments, self.tokens)?;
@@ -364,7 +387,7 @@ impl Pass<'_> {
         adapter: &DeviceAdapter,
         own: &AdaptedProjection,
         (x, inputs): (Address, usize),
-        (y, outputs): (Address, usize),
+        (y, outputs, output): (Address, usize, Precision),
         rows: usize,
     ) -> Result<()> {
         if own.targets.is_empty() {
@@ -392,12 +415,12 @@ impl Pass<'_> {
                 k: target.rank,
                 a: Operand::rows(inner.plus(target.inner * precision.bytes()), own.rank),
                 b: Operand::transposed(adapter.values.at(target.b), target.rank),
-                c: y.plus(target.column * precision.bytes()),
+                c: y.plus(target.column * output.bytes()),
                 c_stride: outputs,
                 alpha: target.scale,
                 beta: 1.0,
                 inputs: precision,
-                output: precision,
+                output,
             })?;
         }
         Ok(())
@@ -405,11 +428,8 @@ impl Pass<'_> {
 
     /// Logits of rows of the residual stream: final norm and head. `normed` gets the norm.
     pub(crate) fn head(&self, x: Address, normed: Address, logits: Address) -> Result<()> {
-        let c = &self.model.config;
         let gain = self.model.exact(self.model.layout.final_norm);
-        let shape = (self.tokens, c.hidden_size);
-        self.stream
-            .rms_norm(self.precision(), (x, gain, normed), shape, c.rms_norm_eps)?;
+        self.norm((x, gain, normed))?;
         self.logits(normed, logits)
     }
 
@@ -420,7 +440,7 @@ impl Pass<'_> {
             self.model.matrix(self.model.layout.head),
             self.model.logits_stride(),
         );
-        if self.precision() == Precision::Bf16 && self.tokens <= MAX_GEMV_ROWS {
+        if self.has_gemv() {
             let arguments = GemvArguments {
                 w: head,
                 x: normed,
@@ -432,7 +452,6 @@ impl Pass<'_> {
                 tokens: int(self.tokens),
                 gain: Address::NULL,
                 eps: 0.0,
-                bias: Address::NULL,
                 accumulate: 0,
                 f32_output: 1,
             };

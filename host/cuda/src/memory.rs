@@ -70,7 +70,7 @@ impl<'a> CudaMemory<'a> {
         let (c, precision) = (self.config, self.precision);
         let rank = Self::rank(rank);
         TrainingPassMemory {
-            stored: c.num_hidden_layers * c.hidden_size * precision.bytes() * tokens,
+            stored: c.num_hidden_layers * c.hidden_size * size_of::<f32>() * tokens,
             working: (Workspace::bytes_per_token(c, precision, rank)
                 + GradientWorkspace::bytes_per_token(c, precision, rank))
                 * tokens

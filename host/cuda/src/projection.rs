@@ -24,6 +24,11 @@ impl Projection {
         }
     }
 
+    /// Whether its output is added to the residual stream.
+    pub(crate) fn adds_to_residual(self) -> bool {
+        matches!(self, Self::O | Self::Down)
+    }
+
     /// Number of inputs and outputs.
     pub(crate) fn widths(self, c: &ModelConfig) -> (usize, usize) {
         let widths = self.targets().iter().map(|target| target.widths(c));

@@ -7,7 +7,7 @@ use clawhost_engine::background;
 
 use crate::adapters::DeviceAdapter;
 use crate::attention::{self, HeadShape, PlacedTiles, Tiles};
-use crate::device::{Address, Result, Stream, StreamPriority, Values};
+use crate::device::{Address, Buffer, Result, Stream, StreamPriority, Values};
 use crate::head::{LogitsChunk, Positions};
 use crate::inputs::{Inputs, List, Lists};
 use crate::kernels::{AttentionArguments, DecodeWorkspace};
@@ -25,7 +25,7 @@ pub(crate) struct Scorer {
     pub(crate) work: Workspace,
     pub(crate) chunk: LogitsChunk,
     /// Buffers of layer inputs that no micro-batch uses.
-    pub(crate) layer_inputs: Vec<Values>,
+    pub(crate) layer_inputs: Vec<Buffer<f32>>,
 }
 
 /// The lists of a micro-batch on the device.
@@ -305,9 +305,9 @@ pub(crate) struct MicroBatch {
     pub(crate) inputs: PackedInputs,
     pub(crate) positions: Positions,
     /// Residual stream before each layer, one after the other.
-    pub(crate) layer_inputs: Values,
+    pub(crate) layer_inputs: Buffer<f32>,
     /// Residual stream at the scored positions, before and after the final norm.
-    pub(crate) outputs: Values,
+    pub(crate) outputs: Buffer<f32>,
     pub(crate) normed: Values,
 }
 
@@ -326,26 +326,25 @@ impl Scorer {
         let width = inputs.token_count * h;
         let layer_inputs = {
             let len = model.config.num_hidden_layers * width;
-            let fits = |kept: &Values| kept.len() >= len;
+            let fits = |kept: &Buffer<f32>| kept.len() >= len;
             match self.layer_inputs.iter().position(fits) {
                 Some(at) => self.layer_inputs.swap_remove(at),
-                None => Values::new(driver, precision, len)?,
+                None => Buffer::new(driver, len)?,
             }
         };
         let mut layer = 0;
         self.forward(model, adapter, &inputs, &mut |x| {
             let kept = layer_inputs.at(layer * width);
             layer += 1;
-            self.stream.copy_bytes(x, kept, width * precision.bytes())
+            self.stream.copy_bytes(x, kept, width * size_of::<f32>())
         })?;
-        let keep = |from: &Values| -> Result<Values> {
-            let kept = Values::new(driver, precision, inputs.row_count * h)?;
-            let bytes = kept.len() * precision.bytes();
-            self.stream
-                .copy_bytes(from.address(), kept.address(), bytes)?;
-            Ok(kept)
-        };
-        let (outputs, normed) = (keep(&self.work.selected)?, keep(&self.work.normed)?);
+        let (selected, len) = (self.work.selected.address(), inputs.row_count * h);
+        let outputs = Buffer::new(driver, len)?;
+        let bytes = len * size_of::<f32>();
+        self.stream.copy_bytes(selected, outputs.address(), bytes)?;
+        let normed = Values::new(driver, precision, len)?;
+        let (from, bytes) = (self.work.normed.address(), len * precision.bytes());
+        self.stream.copy_bytes(from, normed.address(), bytes)?;
         let positions = self.score_rows(model, &packed)?;
         let scores = positions.read(&self.stream, &packed)?;
         let micro_batch = MicroBatch {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use clawhost_engine::testing::Tolerance;
-use clawhost_model::Model;
-use clawhost_model::testing::tiny;
+use clawhost_model::testing::{random_adapter, tiny};
+use clawhost_model::{Model, ModelConfig, ModelFiles, TrainedWeights};
 
 use crate::device::Driver;
 use crate::device::emulated::EmulatedDriver;
@@ -39,4 +39,37 @@ fn a_model_that_does_not_fit_is_rejected_with_the_numbers() {
     let model = Arc::new(Model::random(tiny(), 1));
     let error = CudaBackend::on(driver, model, Precision::Bf16).unwrap_err();
     assert!(error.to_string().contains("MiB of weights"), "{error}");
+}
+
+#[test]
+fn log_probs_of_steps_are_those_of_scoring() {
+    // The tensor-core kernels of attention run heads of 64.
+    let config = ModelConfig {
+        hidden_size: 192,
+        intermediate_size: 384,
+        num_hidden_layers: 8,
+        head_dim: 64,
+        vocab_size: 521,
+        ..tiny()
+    };
+    let random = Arc::new(Model::random(config.clone(), 5));
+    let embedded = Arc::new(Model::load(&ModelFiles::embedded()).unwrap());
+    let mut adapter: TrainedWeights = Arc::new(random_adapter(&config, 6)).into();
+    for (_, values) in adapter.tensors_mut() {
+        // As small beside the model as a trained adapter; with a large one the model multiplies every rounding.
+        values.iter_mut().for_each(|value| *value *= 0.3);
+    }
+    for (name, model, adapter, replies) in [
+        ("embedded", &embedded, None, 40),
+        ("random weights", &random, None, 16),
+        ("an adapter", &random, Some(&adapter), 16),
+    ] {
+        let backend = emulated(Arc::clone(model), Precision::Bf16);
+        let (mean, largest) = agreement::recorded_differences(&*backend, adapter, replies);
+        println!("{name}: mean {mean:.2e}, largest {largest:.2e}");
+        assert!(
+            mean < 2e-3 && largest < 3e-2,
+            "{name}: {mean:.2e} {largest:.2e}"
+        );
+    }
 }

@@ -15,9 +15,9 @@ pub(crate) struct Workspace {
     /// Columns of `inner`.
     rank: usize,
     /// Residual stream, `[tokens, hidden]`.
-    pub(crate) x: Values,
+    pub(crate) x: Buffer<f32>,
     /// Residual stream of the rows that the last layer continues with.
-    pub(crate) selected: Values,
+    pub(crate) selected: Buffer<f32>,
     /// Input of a projection after its norm.
     pub(crate) normed: Values,
     /// As `normed`, of the feed-forward layer: the backward pass needs both.
@@ -42,8 +42,8 @@ impl Workspace {
     pub(crate) fn bytes_per_token(c: &ModelConfig, precision: Precision, rank: usize) -> usize {
         let qkv = Projection::Qkv.widths(c).1;
         let (h, q, f) = (c.hidden_size, c.query_width(), c.intermediate_size);
-        let values = 4 * h + qkv + 2 * q + 3 * f + rank;
-        values * precision.bytes() + (3 * rank + c.head_dim) * size_of::<f32>()
+        let values = 2 * h + qkv + 2 * q + 3 * f + rank;
+        values * precision.bytes() + (2 * h + 3 * rank + c.head_dim) * size_of::<f32>()
     }
 
     pub(crate) fn new(
@@ -57,8 +57,8 @@ impl Workspace {
         Ok(Self {
             tokens,
             rank,
-            x: values(h)?,
-            selected: values(h)?,
+            x: Buffer::new(driver, tokens * h)?,
+            selected: Buffer::new(driver, tokens * h)?,
             normed: values(h)?,
             normed_ff: values(h)?,
             qkv: values(Projection::Qkv.widths(c).1)?,

@@ -16,7 +16,7 @@ use clawhost_cuda::{CudaBackend, Precision, devices};
 use clawhost_engine::backend::{AdapterSlot, Backend, Candidates, Sequence};
 use clawhost_engine::testing::Tolerance;
 use clawhost_model::testing::tiny;
-use clawhost_model::{Model, ModelConfig};
+use clawhost_model::{Model, ModelConfig, ModelFiles};
 
 mod agreement;
 
@@ -76,5 +76,26 @@ fn gradients_agree_with_the_cpu_backend() {
         for error in errors {
             assert!(error < bound, "{precision:?}: {error}");
         }
+    }
+}
+
+#[test]
+fn log_probs_of_steps_are_those_of_scoring() {
+    let deep = ModelConfig {
+        num_hidden_layers: 30,
+        ..model().config().clone()
+    };
+    let embedded = Model::load(&ModelFiles::embedded()).unwrap();
+    for (name, model) in [
+        ("embedded", embedded),
+        ("30 layers", Model::random(deep, 4)),
+    ] {
+        let gpu = gpu(Arc::new(model), Precision::Bf16);
+        let (mean, largest) = agreement::recorded_differences(&*gpu, None, 150);
+        println!("{name}: mean {mean:.2e}, largest {largest:.2e}");
+        assert!(
+            mean < 1e-2 && largest < 1e-1,
+            "{name}: {mean:.2e} {largest:.2e}"
+        );
     }
 }

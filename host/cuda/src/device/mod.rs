@@ -291,6 +291,7 @@ impl Values {
         })
     }
 
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.buffer.len() / self.precision.bytes()
     }

@@ -46,7 +46,7 @@ fn norm_and_its_gradients() {
             let before = random(3, rows * width, 1.0);
             let gain = random(4, width, 1.5);
             let Some((y, dx, dgain)) = in_both_orders(|b| {
-                let (xs, dys) = (b.values(precision, &x), b.values(precision, &dy));
+                let (xs, dys) = (b.upload(&x), b.values(precision, &dy));
                 let (gains, dx) = (b.upload(&gain), b.values(precision, &before));
                 let y = b.empty(precision, rows * width);
                 let (scales, dgain) = (b.upload(&vec![0f32; rows]), b.upload(&vec![0f32; width]));
@@ -68,7 +68,7 @@ fn norm_and_its_gradients() {
                     scales.address(),
                     dgain.address(),
                 );
-                s.gain_backward(precision, at, StridedRows::dense(rows, width), 1)
+                s.residual_gain_backward(precision, at, StridedRows::dense(rows, width))
                     .unwrap();
                 (b.read_values(&y), b.read_values(&dx), b.read(&dgain))
             }) else {
@@ -282,17 +282,18 @@ fn rows_and_biases() {
         let (vocab, width, ids) = (9, 40, [3usize, 8, 3, 0]);
         let table = random(13, vocab * width, 1.0);
         let bias = random(14, width, 1.0);
-        let Some((x, gathered, scattered, biased, dbias, dtable)) = in_both_orders(|b| {
+        let Some((embedded, x, gathered, scattered, biased, dbias, dtable)) = in_both_orders(|b| {
             let s = &b.stream;
             let shape = (ids.len(), width);
             let (tables, tokens) = (b.values(precision, &table), b.ints(&ids));
-            let x = b.empty(precision, ids.len() * width);
+            let embedded = b.empty(Precision::F32, ids.len() * width);
             s.embed(
                 precision,
-                (tables.address(), tokens.address(), x.address()),
+                (tables.address(), tokens.address(), embedded.address()),
                 shape,
             )
             .unwrap();
+            let x = b.values(precision, &b.read_values(&embedded));
             let rows = b.ints(&[2, 0]);
             let gathered = b.empty(precision, 2 * width);
             s.gather_rows(
@@ -320,6 +321,7 @@ fn rows_and_biases() {
             )
             .unwrap();
             (
+                b.read_values(&embedded),
                 b.read_values(&x),
                 b.read_values(&gathered),
                 b.read_values(&scattered),
@@ -331,7 +333,8 @@ fn rows_and_biases() {
             return;
         };
         let row = |id: usize| &table[id * width..(id + 1) * width];
-        assert_eq!(x, [row(3), row(8), row(3), row(0)].concat());
+        assert_eq!(embedded, [row(3), row(8), row(3), row(0)].concat());
+        assert_eq!(x, embedded);
         assert_eq!(gathered, [row(3), row(3)].concat());
         assert_eq!(
             scattered,

@@ -103,7 +103,6 @@ pub(crate) struct GemvArguments {
     pub(crate) tokens: i32,
     pub(crate) gain: Address,
     pub(crate) eps: f32,
-    pub(crate) bias: Address,
     pub(crate) accumulate: i32,
     pub(crate) f32_output: i32,
 }
@@ -134,6 +133,7 @@ pub(crate) struct LoraArguments {
     pub(crate) width: i32,
     pub(crate) second: i32,
     pub(crate) third: i32,
+    pub(crate) residual: i32,
 }
 
 #[repr(C)]

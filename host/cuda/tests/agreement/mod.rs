@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use clawhost_cpu::CpuBackend;
-use clawhost_engine::backend::{Backend, Candidates, LossGradients, Sequence, TrainLimits};
+use clawhost_engine::SamplingParams;
+use clawhost_engine::backend::{
+    AdapterSlot, Backend, Batch, BlockId, Candidates, LossGradients, RequestId, Row, SamplerSpec,
+    Sequence, TrainLimits,
+};
 use clawhost_model::testing::{random_adapter, tiny};
 use clawhost_model::{Model, ModelConfig, TrainedWeights};
 
@@ -80,4 +84,82 @@ pub(super) fn gradient_errors(model: &Arc<Model>, backend: &dyn Backend) -> [f64
         assert!(size > 0.0);
         (error / size).sqrt()
     })
+}
+
+/// Mean and largest difference of the log-probs that a request recorded while it sampled and those of scoring, with the
+/// base model or an adapter. The prompt runs in chunks, then every token in a step of its own.
+pub(super) fn recorded_differences(
+    backend: &dyn Backend,
+    adapter: Option<&TrainedWeights>,
+    replies: usize,
+) -> (f64, f64) {
+    const PROMPT: usize = 72;
+    let vocab = backend.model().config().vocab_size as u32;
+    let slot = adapter.map_or(AdapterSlot::BASE, |weights| {
+        backend.load_adapter(weights).unwrap()
+    });
+    let (mut sum, mut count, mut worst) = (0.0, 0, 0.0f64);
+    let mut runner = backend.runner(8).unwrap();
+    let blocks: Vec<BlockId> = (0..8).map(BlockId).collect();
+    for seed in 0..2 {
+        let params = SamplingParams {
+            temperature: 0.7,
+            ..SamplingParams::default()
+        };
+        let spec = SamplerSpec {
+            params: params.clone(),
+            seed,
+            prompt: Arc::from([]),
+            eos_token_ids: Arc::from([]),
+            banned: Vec::new(),
+            recorded: None,
+        };
+        let request = RequestId(seed);
+        runner.add_request(request, spec);
+        let mut tokens: Vec<u32> = (0..PROMPT as u32)
+            .map(|i| (i * 37 + seed as u32 * 11 + 5) % vocab)
+            .collect();
+        let (mut computed, mut recorded) = (0, Vec::new());
+        while recorded.len() < replies {
+            // The second chunk has few enough rows for the kernels of decoding.
+            let end = if computed == 0 {
+                PROMPT - 9
+            } else {
+                tokens.len()
+            };
+            let row = Row {
+                request,
+                tokens: &tokens[computed..end],
+                computed,
+                blocks: &blocks[..end.div_ceil(32)],
+                slot,
+                sample: end == tokens.len(),
+                bitmask: None,
+            };
+            let batch = Batch {
+                copies: &[],
+                rows: &[row],
+            };
+            let outputs = runner.step(batch).unwrap();
+            computed = end;
+            if let Some(output) = outputs.into_iter().next().flatten() {
+                let output = output.unwrap();
+                tokens.push(output.id);
+                recorded.push(output.full_logprob);
+            }
+        }
+        runner.remove_request(request);
+        let sequence = Sequence {
+            tokens: &tokens,
+            start: PROMPT,
+            temperature: params.full_temperature(),
+            candidates: Candidates::None,
+        };
+        let scored = backend.score(slot, &[sequence]).unwrap();
+        for (recorded, scored) in recorded.iter().zip(&scored[0].logprobs) {
+            let difference = f64::from((recorded - scored).abs());
+            (sum, count, worst) = (sum + difference, count + 1, worst.max(difference));
+        }
+    }
+    (sum / f64::from(count), worst)
 }
