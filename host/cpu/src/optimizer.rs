@@ -2,6 +2,8 @@
 //!
 //! Gradient clipping is a factor on the gradient, so that gradients are read once.
 
+use std::sync::Arc;
+
 use clawhost_engine::{AdamW, AdamWState, ForwardError, OptimizerStep};
 
 /// A tensor to update.
@@ -68,10 +70,12 @@ pub fn update_adamw(
         decay_factor: 1.0,
         ..with_decay
     };
+    let exp_avg = Arc::make_mut(&mut state.exp_avg).iter_mut();
+    let moments = exp_avg.zip(Arc::make_mut(&mut state.exp_avg_sq));
     let tensors = parameters
         .iter_mut()
         .zip(gradients)
-        .zip(state.exp_avg.iter_mut().zip(&mut state.exp_avg_sq))
+        .zip(moments)
         .map(|((p, g), (m, v))| {
             let constants = if p.decays { with_decay } else { without_decay };
             let (m, v) = (m.as_mut_slice(), v.as_mut_slice());

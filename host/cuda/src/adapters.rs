@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use clawhost_model::{Adapter, ModelConfig, TargetLayer};
 
-use crate::device::{Precision, Result, Stream, Values};
+use crate::device::{Precision, Result, Staging, Stream, Values};
+use crate::kept_state::Identity;
 use crate::kernels::LoraMatrices;
 use crate::projection::Projection;
-use crate::weights::{TensorPlace, scatter};
+use crate::transfer::upload_values;
+use crate::weights::TensorPlace;
 
 /// Ranks are padded to a multiple of this.
 const RANK_STEP: usize = 8;
@@ -158,27 +160,42 @@ impl AdapterLayout {
 pub(crate) struct DeviceAdapter {
     pub(crate) layout: Arc<AdapterLayout>,
     pub(crate) values: Values,
+    /// The adapter in host memory that it was loaded from.
+    pub(crate) source: Identity<Adapter>,
 }
 
 impl DeviceAdapter {
     /// Uploads an adapter that fits the model.
     pub(crate) fn new(
         stream: &Stream,
+        staging: &mut Staging,
         c: &ModelConfig,
-        adapter: &Adapter,
+        adapter: &Arc<Adapter>,
         precision: Precision,
     ) -> Result<Self> {
         let layout = Arc::new(AdapterLayout::new(c, adapter));
         let values = Values::new(&stream.driver, precision, layout.total)?;
         let tensors = adapter.tensors();
-        let flat = scatter(
-            &layout.tensors,
-            layout.total,
-            tensors.iter().map(|(_, tensor)| *tensor),
-        );
-        stream.upload_values(&values, 0, &flat)?;
+        let tensors: Vec<&[f32]> = tensors.iter().map(|(_, tensor)| *tensor).collect();
+        upload_values(stream, staging, &values, &layout.tensors, &tensors)?;
+        Ok(Self {
+            layout,
+            values,
+            source: Identity::of(adapter),
+        })
+    }
+
+    /// Copies the values, which are now those of `source`.
+    pub(crate) fn copy(&self, stream: &Stream, source: &Arc<Adapter>) -> Result<Self> {
+        let values = Values::new(&stream.driver, self.values.precision, self.values.len())?;
+        let bytes = self.values.len() * self.values.precision.bytes();
+        stream.copy_bytes(self.values.address(), values.address(), bytes)?;
         stream.synchronize()?;
-        Ok(Self { layout, values })
+        Ok(Self {
+            layout: Arc::clone(&self.layout),
+            values,
+            source: Identity::of(source),
+        })
     }
 
     /// The matrices of a projection's targets, as the kernels' table has them.

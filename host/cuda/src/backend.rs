@@ -10,13 +10,12 @@ use clawhost_engine::backend::{
 };
 use clawhost_model::{LoadError, Model, ModelConfig, ModelFiles, Quantization, TrainedWeights};
 
-use crate::adapters::DeviceAdapter;
 use crate::device::cuda::CudaDriver;
 use crate::device::{Driver, Precision, Result, Stream, StreamPriority};
 use crate::memory::CudaMemory;
 use crate::plan;
 use crate::runner::CudaRunner;
-use crate::scoring::with_scorer;
+use crate::scoring::Scorer;
 use crate::session::CudaTrainSession;
 use crate::shared::{Loaded, Shared};
 use crate::weights::{DeviceModel, model_bytes};
@@ -24,7 +23,7 @@ use crate::weights::{DeviceModel, model_bytes};
 /// A model on one GPU. Clones share its weights.
 #[derive(Debug, Clone)]
 pub struct CudaBackend {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl CudaBackend {
@@ -97,6 +96,8 @@ impl CudaBackend {
                 loaded: RwLock::default(),
                 last_slot: AtomicU32::new(AdapterSlot::BASE.0),
                 scorers: Mutex::default(),
+                kept: Mutex::default(),
+                staging: Mutex::default(),
                 uploads,
             }),
         })
@@ -137,26 +138,26 @@ impl Backend for CudaBackend {
     }
 
     fn runner(&self, blocks: usize) -> Result<Box<dyn Runner>> {
-        Ok(Box::new(CudaRunner::new(Arc::clone(&self.shared), blocks)?))
+        let shared = &self.shared;
+        let runner = shared.with_memory(|| CudaRunner::new(Arc::clone(shared), blocks))?;
+        Ok(Box::new(runner))
     }
 
     fn load_adapter(&self, weights: &TrainedWeights) -> Result<AdapterSlot> {
         let shared = &self.shared;
         let base = &shared.model;
-        let loaded = match weights {
-            _ if !weights.fits(base) => Loaded::Misfit,
-            TrainedWeights::Lora(adapter) => Loaded::Adapter(Arc::new(DeviceAdapter::new(
-                &shared.uploads,
-                base.config(),
-                adapter,
-                shared.precision,
-            )?)),
-            TrainedWeights::Full(model) => Loaded::Model(Arc::new(DeviceModel::new(
-                &shared.uploads,
-                model,
-                shared.precision,
-            )?)),
+        let load = || match weights {
+            _ if !weights.fits(base) => Ok(Loaded::Misfit),
+            TrainedWeights::Lora(adapter) => {
+                let adapter = shared.device_adapter(adapter)?;
+                Ok(Loaded::Adapter(adapter))
+            }
+            TrainedWeights::Full(model) => {
+                let model = DeviceModel::new(&shared.uploads, model, shared.precision)?;
+                Ok(Loaded::Model(Arc::new(model)))
+            }
         };
+        let loaded = shared.with_memory(load)?;
         let slot = AdapterSlot(shared.last_slot.fetch_add(1, Ordering::Relaxed) + 1);
         let slots = shared.loaded.write();
         let mut slots = slots.unwrap_or_else(PoisonError::into_inner);
@@ -174,9 +175,8 @@ impl Backend for CudaBackend {
 
     fn score(&self, slot: AdapterSlot, sequences: &[Sequence<'_>]) -> Result<Vec<SequenceScores>> {
         let (model, adapter) = self.shared.weights(slot)?;
-        with_scorer(&self.shared, |scorer| {
-            scorer.score(&model, adapter.as_deref(), sequences)
-        })
+        let mut scorer = Scorer::lease(&self.shared, false)?;
+        scorer.score(&model, adapter.as_deref(), sequences)
     }
 
     fn train(
@@ -186,7 +186,8 @@ impl Backend for CudaBackend {
         // The backward pass computes all activations again.
         _limits: TrainLimits,
     ) -> Result<Box<dyn TrainSession>> {
-        let session = CudaTrainSession::new(&self.shared, weights, state)?;
-        Ok(Box::new(session))
+        let shared = &self.shared;
+        let new = || CudaTrainSession::new(shared, weights, state.as_ref());
+        Ok(Box::new(shared.with_memory(new)?))
     }
 }

@@ -93,7 +93,7 @@ pub(crate) enum Trained<'a> {
 
 /// One backward pass.
 pub(crate) struct Backward<'a> {
-    pub(crate) scorer: &'a mut Scorer,
+    pub(crate) scorer: &'a Scorer,
     pub(crate) model: &'a DeviceModel,
     pub(crate) trained: Trained<'a>,
     pub(crate) gradients: &'a Buffer<f32>,
@@ -137,13 +137,13 @@ impl Backward<'_> {
     }
 
     /// Adds the gradients of a micro-batch.
-    pub(crate) fn run(&mut self, batch: MicroBatch, partials: &Partials) -> Result<()> {
+    pub(crate) fn run(&self, batch: &MicroBatch, partials: &Partials) -> Result<()> {
         let (model, work) = (self.model, self.work);
         let (precision, c) = (self.precision(), &model.config);
         let (tokens, rows) = (batch.inputs.token_count, batch.inputs.row_count);
         self.scorer.yield_to_requests()?;
         let dhead = self.full(model.layout.head);
-        let scorer = &mut *self.scorer;
+        let scorer = self.scorer;
         let pass = Pass {
             stream: &scorer.stream,
             model,
@@ -151,23 +151,23 @@ impl Backward<'_> {
             tokens: rows,
             lora: Lora::None,
         };
-        let at = (batch.normed.address(), work.dnormed.address());
+        let at = (batch.stored.normed.address(), work.dnormed.address());
         batch
             .positions
-            .backward(&pass, &mut scorer.chunk, partials, at, dhead)?;
+            .backward(&pass, &scorer.chunk, partials, at, dhead)?;
         let norm = (
-            batch.outputs.address(),
+            batch.stored.outputs.address(),
             model.layout.final_norm,
             work.dnormed.address(),
         );
         self.norm(norm, work.dx.address(), (rows, c.hidden_size), false)?;
 
-        self.angles(&batch)?;
+        self.angles(batch)?;
         let mut kept = rows;
         for layer in (0..c.num_hidden_layers).rev() {
             self.scorer.yield_to_requests()?;
-            let input = batch.layer_inputs.at(layer * tokens * c.hidden_size);
-            self.layer(&batch, layer, input, kept)?;
+            let input = batch.stored.layer_inputs.at(layer * tokens * c.hidden_size);
+            self.layer(batch, layer, input, kept)?;
             kept = tokens;
         }
         if matches!(self.trained, Trained::Full) {
@@ -176,14 +176,12 @@ impl Backward<'_> {
             let shape = (tokens, c.hidden_size);
             self.scorer.stream.embed_backward(precision, at, shape)?;
         }
-        // Work of this stream is in order, so the next micro-batch may have the buffer.
-        self.scorer.layer_inputs.push(batch.layer_inputs);
         self.scorer.stream.synchronize()
     }
 
     /// The angles of the micro-batch, which another pass has replaced.
     fn angles(&self, batch: &MicroBatch) -> Result<()> {
-        let scorer = &*self.scorer;
+        let scorer = self.scorer;
         let pass = Pass {
             stream: &scorer.stream,
             model: self.model,
@@ -227,7 +225,7 @@ impl Backward<'_> {
         let selected = layer + 1 == c.num_hidden_layers;
         let middle = self.recompute(batch, layer, input, selected)?;
         let own = &model.layout.layers[layer];
-        let scorer = &*self.scorer;
+        let scorer = self.scorer;
         let (stream, act) = (&scorer.stream, &scorer.work);
         let dx = work.dx.address();
 
@@ -320,7 +318,7 @@ impl Backward<'_> {
         input: Address,
         selected: bool,
     ) -> Result<Address> {
-        let scorer = &*self.scorer;
+        let scorer = self.scorer;
         let (tokens, rows) = (batch.inputs.token_count, batch.inputs.row_count);
         let adapter = self.adapter();
         let groups: Vec<_> = adapter.iter().map(|own| (0..tokens, *own)).collect();

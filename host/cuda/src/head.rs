@@ -45,6 +45,19 @@ impl LogitsChunk {
             dlogits: None,
         })
     }
+
+    /// Makes room for the gradient of the logits.
+    pub(crate) fn reserve_gradients(
+        &mut self,
+        driver: &Arc<dyn Driver>,
+        model: &DeviceModel,
+    ) -> Result<()> {
+        if self.dlogits.is_none() {
+            let values = self.positions * model.logits_stride();
+            self.dlogits = Some(Values::new(driver, model.precision(), values)?);
+        }
+        Ok(())
+    }
 }
 
 /// The scored positions of a micro-batch on the device, and their scores.
@@ -181,7 +194,7 @@ impl Positions {
     pub(crate) fn backward(
         &self,
         pass: &Pass<'_>,
-        chunk: &mut LogitsChunk,
+        chunk: &LogitsChunk,
         partials: &Partials,
         (normed, dnormed): (Address, Address),
         dhead: Address,
@@ -196,11 +209,8 @@ impl Positions {
         };
         let (d_logprobs, d_entropies) = (upload(&partials.logprobs)?, upload(&partials.entropies)?);
         let d_candidates = upload(&partials.candidates)?;
-        if chunk.dlogits.is_none() {
-            chunk.dlogits = Some(Values::new(driver, precision, chunk.positions * stride)?);
-        }
-        let dlogits = chunk.dlogits.as_ref().expect("it has just been made");
-        let dlogits = dlogits.address();
+        let dlogits = chunk.dlogits.as_ref();
+        let dlogits = dlogits.expect("there is room for gradients").address();
         let (h, head) = (model.config.hidden_size, model.matrix(model.layout.head));
         for (first, count) in self.chunks(chunk.positions) {
             let offset = first * h * precision.bytes();

@@ -3,12 +3,14 @@
 //! - [`CudaBackend`]: implements [`clawhost_engine::Backend`]; [`devices`] lists the GPUs.
 //! - `device`: memory, streams, launches and graphs of a device; unsafe code is there and in `kernels`.
 //! - `kernels`: the kernels of `kernels/*.cu` with their argument types.
-//! - `shared`: what a backend, its runners and its training sessions share.
+//! - `shared`: what a backend, its runners and its training sessions share; `lease`: what they take from it for a while.
+//! - `transfer`: tensors between the host and flat buffers of the device.
 //! - `weights`, `adapters`, `projection`, `workspace`: what is where in device memory.
 //! - [`CudaMemory`]: how much device memory a model takes, before it is loaded; `plan`: what the kernels run and what fits.
 //! - `layers`, `attention`, `head`: the forward pass of serving, scoring and training.
 //! - `runner`, `sampler`: steps of the engine, recorded as graphs; tokens are sampled on the device.
-//! - `scoring`, `backward`, `session`: log-probs, gradients, AdamW.
+//! - `scoring`, `backward`, `session`: log-probs, gradients, AdamW; `train_state`, `kept_state`: what a session has on the
+//!   device, and leaves there for the next one.
 //!
 //! The kernels are compiled ahead of time by `cargo xtask kernels`; building this crate needs no CUDA, and a program with it
 //! starts without a driver. The tests compile the same sources as C++ and run them on the CPU.
@@ -20,8 +22,10 @@ mod backward;
 mod device;
 mod head;
 mod inputs;
+mod kept_state;
 mod kernels;
 mod layers;
+mod lease;
 mod memory;
 mod packing;
 mod plan;
@@ -31,6 +35,8 @@ mod sampler;
 mod scoring;
 mod session;
 mod shared;
+mod train_state;
+mod transfer;
 mod weights;
 mod workspace;
 

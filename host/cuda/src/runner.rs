@@ -148,7 +148,7 @@ impl CudaRunner {
         };
         let pass_rows = pass_rows(rows, &adapters, (padded, self.spare_block));
         let rounded = padded > rows.len() || decoding;
-        let (lists, step) = step_lists(head_shape(&self.shared), &pass_rows, rounded);
+        let (lists, step) = step_lists(head_shape(&self.shared.device_model), &pass_rows, rounded);
         let rank = rows
             .iter()
             .filter_map(|row| row.adapter.as_ref())

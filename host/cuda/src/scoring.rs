@@ -1,31 +1,64 @@
 //! The forward pass over packed sequences, for scores and for training, with the buffers that it needs.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use clawhost_engine::backend::{Sequence, SequenceScores};
 use clawhost_engine::background;
 
 use crate::adapters::DeviceAdapter;
 use crate::attention::{self, HeadShape, PlacedTiles, Tiles};
-use crate::device::{Address, Buffer, Result, Stream, StreamPriority, Values};
+use crate::backward::GradientWorkspace;
+use crate::device::{
+    Address, Buffer, Driver, Precision, Result, Stream, StreamPriority, Values, lock,
+};
 use crate::head::{LogitsChunk, Positions};
 use crate::inputs::{Inputs, List, Lists};
 use crate::kernels::{AttentionArguments, DecodeWorkspace};
 use crate::layers::{Lora, Pass, QkvTarget, Selection};
+use crate::lease::Lease;
 use crate::packing::{Packed, pack};
-use crate::shared::{ScorerBuffers, Shared, head_shape};
+use crate::shared::{Shared, head_shape};
 use crate::weights::DeviceModel;
 use crate::workspace::Workspace;
 
 /// A stream with the buffers of passes over packed sequences.
 #[derive(Debug)]
 pub(crate) struct Scorer {
-    pub(crate) shared: Arc<Shared>,
     pub(crate) stream: Stream,
     pub(crate) work: Workspace,
     pub(crate) chunk: LogitsChunk,
-    /// Buffers of layer inputs that no micro-batch uses.
-    pub(crate) layer_inputs: Vec<Buffer<f32>>,
+    /// Made by the first backward pass.
+    pub(crate) gradients: Option<GradientWorkspace>,
+    /// Buffers of passes that have been differentiated.
+    pub(crate) stored: Vec<StoredPass>,
+}
+
+/// What a forward pass stores for its backward pass.
+#[derive(Debug)]
+pub(crate) struct StoredPass {
+    /// Residual stream before each layer, one after the other.
+    pub(crate) layer_inputs: Buffer<f32>,
+    /// Residual stream at the scored positions, before and after the final norm.
+    pub(crate) outputs: Buffer<f32>,
+    pub(crate) normed: Values,
+}
+
+impl StoredPass {
+    fn new(
+        driver: &Arc<dyn Driver>,
+        precision: Precision,
+        [inputs, outputs]: [usize; 2],
+    ) -> Result<Self> {
+        Ok(Self {
+            layer_inputs: Buffer::new(driver, inputs)?,
+            outputs: Buffer::new(driver, outputs)?,
+            normed: Values::new(driver, precision, outputs)?,
+        })
+    }
+
+    fn fits(&self, [inputs, outputs]: [usize; 2]) -> bool {
+        inputs <= self.layer_inputs.len() && outputs <= self.outputs.len()
+    }
 }
 
 /// The lists of a micro-batch on the device.
@@ -152,62 +185,69 @@ impl PackedInputs {
     }
 }
 
-/// Runs `work` with a scorer that is not in use.
-pub(crate) fn with_scorer<T>(
-    shared: &Arc<Shared>,
-    work: impl FnOnce(&mut Scorer) -> Result<T>,
-) -> Result<T> {
-    let scorers = || {
-        shared
-            .scorers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    };
-    let free = scorers().pop();
-    let mut scorer = match free {
-        Some(buffers) => Scorer::from_buffers(shared, buffers),
-        None => Scorer::new(shared)?,
-    };
-    let result = work(&mut scorer)?;
-    scorers().push(scorer.into_buffers());
-    Ok(result)
-}
-
 impl Scorer {
-    pub(crate) fn new(shared: &Arc<Shared>) -> Result<Self> {
+    fn new(shared: &Shared) -> Result<Self> {
         let (driver, c) = (&shared.driver, shared.model.config());
-        let buffers = (
-            Stream::new(driver, StreamPriority::Background)?,
-            Workspace::new(driver, c, shared.precision, (16, 8))?,
-            LogitsChunk::new(driver, &shared.device_model)?,
-        );
-        Ok(Self::from_buffers(shared, buffers))
+        Ok(Self {
+            stream: Stream::new(driver, StreamPriority::Background)?,
+            work: Workspace::new(driver, c, shared.precision, (16, 8))?,
+            chunk: LogitsChunk::new(driver, &shared.device_model)?,
+            gradients: None,
+            stored: Vec::new(),
+        })
     }
 
-    pub(crate) fn from_buffers(shared: &Arc<Shared>, (stream, work, chunk): ScorerBuffers) -> Self {
-        Self {
-            shared: Arc::clone(shared),
-            stream,
-            work,
-            chunk,
-            layer_inputs: Vec::new(),
-        }
-    }
-
-    pub(crate) fn into_buffers(self) -> ScorerBuffers {
-        (self.stream, self.work, self.chunk)
+    /// A scorer that is not in use; one with the buffers of a backward pass if it is `for_training`, and one without if not,
+    /// where there is one.
+    pub(crate) fn lease(shared: &Arc<Shared>, for_training: bool) -> Result<Lease<Self>> {
+        let mut free = lock(&shared.scorers);
+        let suits = |scorer: &Self| scorer.gradients.is_some() == for_training;
+        let found = match free.iter().position(suits) {
+            Some(at) => Some(free.swap_remove(at)),
+            None => free.pop(),
+        };
+        drop(free);
+        let scorer = found.map_or_else(|| Self::new(shared), Ok)?;
+        Ok(Lease::new(shared, scorer, |shared, scorer| {
+            lock(&shared.scorers).push(scorer);
+        }))
     }
 
     /// Makes room for a micro-batch.
-    pub(crate) fn reserve(&mut self, tokens: usize, adapter: Option<&DeviceAdapter>) -> Result<()> {
+    fn reserve(
+        &mut self,
+        model: &DeviceModel,
+        tokens: usize,
+        adapter: Option<&DeviceAdapter>,
+    ) -> Result<()> {
         let rank = adapter.map_or(8, |adapter| adapter.layout.max_stacked);
         if !self.work.fits((tokens, rank)) {
             self.stream.synchronize()?;
             let size = self.work.grown((tokens, rank));
-            let (driver, c) = (&self.shared.driver, self.shared.model.config());
-            self.work = Workspace::new(driver, c, self.shared.precision, size)?;
+            let driver = &self.stream.driver;
+            self.work = Workspace::new(driver, &model.config, model.precision(), size)?;
         }
         Ok(())
+    }
+
+    /// Makes room for the backward pass of a micro-batch.
+    pub(crate) fn reserve_gradients(
+        &mut self,
+        model: &DeviceModel,
+        tokens: usize,
+        adapter: Option<&DeviceAdapter>,
+    ) -> Result<()> {
+        let rank = adapter.map_or(8, |adapter| adapter.layout.max_stacked);
+        let fits = |work: &GradientWorkspace| work.fits((tokens, rank));
+        if !self.gradients.as_ref().is_some_and(fits) {
+            self.stream.synchronize()?;
+            // Frees the smaller one first.
+            self.gradients = None;
+            let (driver, size) = (&self.stream.driver, (tokens, rank));
+            let work = GradientWorkspace::new(driver, &model.config, model.precision(), size)?;
+            self.gradients = Some(work);
+        }
+        self.chunk.reserve_gradients(&self.stream.driver, model)
     }
 
     /// Runs all layers; `before_layer` gets the residual stream before each. The rows that predict scored tokens end in
@@ -274,9 +314,9 @@ impl Scorer {
         sequences: &[Sequence<'_>],
     ) -> Result<Vec<SequenceScores>> {
         let mut scores = Vec::with_capacity(sequences.len());
-        for packed in pack(self.shared.model.config(), sequences)? {
-            self.reserve(packed.tokens.len(), adapter)?;
-            let inputs = PackedInputs::new(&self.stream, head_shape(&self.shared), &packed)?;
+        for packed in pack(&model.config, sequences)? {
+            self.reserve(model, packed.tokens.len(), adapter)?;
+            let inputs = PackedInputs::new(&self.stream, head_shape(model), &packed)?;
             self.forward(model, adapter, &inputs, &mut |_| Ok(()))?;
             let positions = self.score_rows(model, &packed)?;
             scores.extend(positions.read(&self.stream, &packed)?);
@@ -304,11 +344,7 @@ impl Scorer {
 pub(crate) struct MicroBatch {
     pub(crate) inputs: PackedInputs,
     pub(crate) positions: Positions,
-    /// Residual stream before each layer, one after the other.
-    pub(crate) layer_inputs: Buffer<f32>,
-    /// Residual stream at the scored positions, before and after the final norm.
-    pub(crate) outputs: Buffer<f32>,
-    pub(crate) normed: Values,
+    pub(crate) stored: StoredPass,
 }
 
 impl Scorer {
@@ -319,40 +355,41 @@ impl Scorer {
         adapter: Option<&DeviceAdapter>,
         packed: Packed,
     ) -> Result<(MicroBatch, Vec<SequenceScores>)> {
-        self.reserve(packed.tokens.len(), adapter)?;
-        let inputs = PackedInputs::new(&self.stream, head_shape(&self.shared), &packed)?;
-        let (driver, precision) = (&self.shared.driver, model.precision());
-        let h = model.config.hidden_size;
+        self.reserve(model, packed.tokens.len(), adapter)?;
+        let inputs = PackedInputs::new(&self.stream, head_shape(model), &packed)?;
+        let (precision, h) = (model.precision(), model.config.hidden_size);
         let width = inputs.token_count * h;
-        let layer_inputs = {
-            let len = model.config.num_hidden_layers * width;
-            let fits = |kept: &Buffer<f32>| kept.len() >= len;
-            match self.layer_inputs.iter().position(fits) {
-                Some(at) => self.layer_inputs.swap_remove(at),
-                None => Buffer::new(driver, len)?,
-            }
+        let layers = model.config.num_hidden_layers;
+        let sizes = [layers * width, inputs.row_count * h];
+        let stored = match self.stored.iter().position(|stored| stored.fits(sizes)) {
+            Some(at) => self.stored.swap_remove(at),
+            None => StoredPass::new(&self.stream.driver, precision, sizes)?,
         };
         let mut layer = 0;
         self.forward(model, adapter, &inputs, &mut |x| {
-            let kept = layer_inputs.at(layer * width);
+            let kept = stored.layer_inputs.at(layer * width);
             layer += 1;
             self.stream.copy_bytes(x, kept, width * size_of::<f32>())
         })?;
-        let (selected, len) = (self.work.selected.address(), inputs.row_count * h);
-        let outputs = Buffer::new(driver, len)?;
-        let bytes = len * size_of::<f32>();
-        self.stream.copy_bytes(selected, outputs.address(), bytes)?;
-        let normed = Values::new(driver, precision, len)?;
-        let (from, bytes) = (self.work.normed.address(), len * precision.bytes());
-        self.stream.copy_bytes(from, normed.address(), bytes)?;
+        let len = inputs.row_count * h;
+        let keep = |from, to, bytes| self.stream.copy_bytes(from, to, bytes);
+        let (selected, normed) = (&self.work.selected, &self.work.normed);
+        keep(
+            selected.address(),
+            stored.outputs.address(),
+            len * size_of::<f32>(),
+        )?;
+        keep(
+            normed.address(),
+            stored.normed.address(),
+            len * precision.bytes(),
+        )?;
         let positions = self.score_rows(model, &packed)?;
         let scores = positions.read(&self.stream, &packed)?;
         let micro_batch = MicroBatch {
             inputs,
             positions,
-            layer_inputs,
-            outputs,
-            normed,
+            stored,
         };
         Ok((micro_batch, scores))
     }

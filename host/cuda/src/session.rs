@@ -1,5 +1,4 @@
-//! A training session: weights in f32 with their gradients and moments in flat buffers, and their copy in the precision of
-//! the products.
+//! A training session: passes over micro-batches, and AdamW.
 
 use std::sync::Arc;
 
@@ -9,42 +8,25 @@ use clawhost_engine::backend::{
 };
 use clawhost_model::TrainedWeights;
 
-use crate::adapters::DeviceAdapter;
-use crate::backward::{Backward, GradientWorkspace, Trained};
-use crate::device::{Address, Buffer, Precision, Result, Stream};
+use crate::backward::{Backward, Trained};
+use crate::device::{Address, Buffer, Precision, Result, lock};
 use crate::head::Partials;
+use crate::kept_state::KeptState;
 use crate::kernels::AdamWArguments;
+use crate::lease::Lease;
 use crate::packing::pack;
 use crate::scoring::{MicroBatch, Scorer};
 use crate::shared::Shared;
-use crate::weights::{DeviceModel, TensorPlace, gather, scatter};
-
-/// The weights as the products read them.
-#[derive(Debug)]
-enum Compute {
-    Lora(DeviceAdapter),
-    Full(Box<DeviceModel>),
-}
+use crate::train_state::TrainState;
 
 /// Trainable weights on the device.
 #[derive(Debug)]
 pub(crate) struct CudaTrainSession {
     shared: Arc<Shared>,
+    scorer: Lease<Scorer>,
+    state: Lease<TrainState>,
     /// The weights that the session started from: shape and kind.
     initial: TrainedWeights,
-    scorer: Scorer,
-    work: Option<GradientWorkspace>,
-    compute: Compute,
-    /// Where each named tensor lies in the flat buffers.
-    places: Vec<TensorPlace>,
-    /// Values of the flat buffers to which weight decay applies, which are the first, and which the products read.
-    matrices: usize,
-    weights: Arc<Buffer<f32>>,
-    gradients: Buffer<f32>,
-    exp_avg: Buffer<f32>,
-    exp_avg_sq: Buffer<f32>,
-    partials: Buffer<f64>,
-    norm: Buffer<f64>,
     updates: u64,
     /// The micro-batches that wait for the backward pass.
     forward: Option<Vec<(MicroBatch, Vec<SequenceScores>)>>,
@@ -54,99 +36,48 @@ impl CudaTrainSession {
     pub(crate) fn new(
         shared: &Arc<Shared>,
         weights: &TrainedWeights,
-        state: Option<AdamWState>,
+        moments: Option<&AdamWState>,
     ) -> Result<Self> {
-        if !weights.fits(&shared.model) {
-            return Err(ForwardError::Adapter);
-        }
-        let state = state.unwrap_or_else(|| AdamWState::for_weights(weights));
-        let tensors = weights.tensors();
-        let lengths: Vec<usize> = tensors.iter().map(|(_, values)| values.len()).collect();
-        if !state.fits(&lengths) {
-            return Err(ForwardError::OptimizerState {
-                found: state.exp_avg.iter().map(Vec::len).sum(),
-                expected: lengths.iter().sum(),
-            });
-        }
-        let scorer = Scorer::new(shared)?;
-        let (stream, driver) = (&scorer.stream, &shared.driver);
-        let (places, total, matrices) = match weights {
-            TrainedWeights::Lora(adapter) => {
-                let layout = crate::adapters::AdapterLayout::new(shared.model.config(), adapter);
-                (layout.tensors, layout.total, layout.total)
+        let scorer = Scorer::lease(shared, true)?;
+        let stream = &scorer.stream;
+        let kept = moments.and_then(|moments| {
+            let kept = lock(&shared.kept).take()?;
+            kept.into_state(weights, moments)
+        });
+        let mut state = match kept {
+            Some(state) => state,
+            None => TrainState::new(shared, stream, weights, moments)?,
+        };
+        state.host = moments.map(|moments| (weights.clone(), moments.clone()));
+        stream.clear_buffer(&state.gradients)?;
+        stream.synchronize()?;
+        let state = Lease::new(shared, state, |shared, state| {
+            if let Some(kept) = KeptState::new(state) {
+                *lock(&shared.kept) = Some(kept);
             }
-            TrainedWeights::Full(model) => {
-                let layout = crate::weights::ModelLayout::new(model.config());
-                (layout.tensors, layout.total, layout.matrices)
-            }
-        };
-        let flat = |tensors: Vec<&[f32]>| -> Result<Buffer<f32>> {
-            let values = scatter(&places, total, tensors);
-            let buffer = Buffer::new(driver, total)?;
-            stream.upload(&buffer, 0, &values)?;
-            Ok(buffer)
-        };
-        let moment = |moment: &[Vec<f32>]| flat(moment.iter().map(Vec::as_slice).collect());
-        let master = Arc::new(flat(tensors.iter().map(|(_, values)| *values).collect())?);
-        let compute = match weights {
-            TrainedWeights::Lora(adapter) => Compute::Lora(DeviceAdapter::new(
-                stream,
-                shared.model.config(),
-                adapter,
-                shared.precision,
-            )?),
-            TrainedWeights::Full(model) => Compute::Full(Box::new(DeviceModel::with_exact(
-                stream,
-                model,
-                shared.precision,
-                (Arc::clone(&master), 0),
-            )?)),
-        };
-        let gradients = Buffer::new(driver, total)?;
-        stream.clear_buffer(&gradients)?;
-        let session = Self {
-            initial: weights.clone(),
-            work: None,
-            compute,
-            matrices,
-            weights: master,
-            gradients,
-            exp_avg: moment(&state.exp_avg)?,
-            exp_avg_sq: moment(&state.exp_avg_sq)?,
-            partials: Buffer::new(driver, Stream::NORM_PARTS)?,
-            norm: Buffer::new(driver, 1)?,
-            updates: state.updates,
-            forward: None,
+        });
+        Ok(Self {
             shared: Arc::clone(shared),
             scorer,
-            places,
-        };
-        session.scorer.stream.synchronize()?;
-        Ok(session)
+            state,
+            initial: weights.clone(),
+            updates: moments.map_or(0, |moments| moments.updates),
+            forward: None,
+        })
     }
 
     /// The named tensors of a flat buffer.
     fn read(&self, buffer: &Buffer<f32>) -> Result<Vec<Vec<f32>>> {
-        let mut flat = vec![0.0; buffer.len()];
-        self.scorer.stream.download(buffer, 0, &mut flat)?;
-        Ok(gather(&self.places, &flat))
+        self.state.read(&self.shared, &self.scorer.stream, buffer)
     }
+}
 
-    /// Makes room for the backward pass of micro-batches of this many tokens.
-    fn reserve(&mut self, tokens: usize) -> Result<()> {
-        let rank = match &self.compute {
-            Compute::Lora(adapter) => adapter.layout.max_stacked,
-            Compute::Full(_) => 8,
-        };
-        let fits = |work: &GradientWorkspace| work.fits((tokens, rank));
-        if !self.work.as_ref().is_some_and(fits) {
-            self.work = None;
-            let (driver, c) = (&self.shared.driver, self.shared.model.config());
-            let size = (tokens, rank);
-            let work = GradientWorkspace::new(driver, c, self.shared.precision, size)?;
-            self.work = Some(work);
+impl Drop for CudaTrainSession {
+    fn drop(&mut self) {
+        // Nothing uses the state any more when another session gets it.
+        if self.scorer.stream.synchronize().is_err() {
+            self.state.host = None;
         }
-        Ok(())
     }
 }
 
@@ -195,17 +126,14 @@ fn flatten(scores: &[SequenceScores], gradients: &[LossGradients]) -> Result<Par
 
 impl TrainSession for CudaTrainSession {
     fn zero_gradients(&mut self) -> Result<()> {
-        self.scorer.stream.clear_buffer(&self.gradients)
+        self.scorer.stream.clear_buffer(&self.state.gradients)
     }
 
     fn forward(&mut self, sequences: &[Sequence<'_>]) -> Result<Vec<SequenceScores>> {
         self.forward = None;
-        let (model, adapter) = match &self.compute {
-            Compute::Lora(adapter) => (&*self.shared.device_model, Some(adapter)),
-            Compute::Full(model) => (&**model, None),
-        };
+        let (model, adapter) = self.state.compute.weights(&self.shared.device_model);
         let mut batches = Vec::new();
-        for packed in pack(self.shared.model.config(), sequences)? {
+        for packed in pack(&model.config, sequences)? {
             batches.push(self.scorer.forward_train(model, adapter, packed)?);
         }
         let scores = batches.iter().flat_map(|(_, scores)| scores).cloned();
@@ -233,32 +161,32 @@ impl TrainSession for CudaTrainSession {
             all.push((batch, flatten(&scores, own)?));
         }
         let most = all.iter().map(|(batch, _)| batch.inputs.token_count).max();
-        self.reserve(most.unwrap_or(0))?;
-        let work = self.work.as_ref().expect("it has just been made");
-        let (model, trained) = match &self.compute {
-            Compute::Lora(adapter) => (&*self.shared.device_model, Trained::Lora(adapter)),
-            Compute::Full(model) => (&**model, Trained::Full),
-        };
+        let (model, adapter) = self.state.compute.weights(&self.shared.device_model);
+        self.scorer
+            .reserve_gradients(model, most.unwrap_or(0), adapter)?;
         for (batch, partials) in all {
-            let mut backward = Backward {
-                scorer: &mut self.scorer,
+            let scorer = &*self.scorer;
+            let backward = Backward {
+                scorer,
                 model,
-                trained,
-                gradients: &self.gradients,
-                work,
+                trained: adapter.map_or(Trained::Full, Trained::Lora),
+                gradients: &self.state.gradients,
+                work: scorer.gradients.as_ref().expect("there is room for them"),
             };
-            backward.run(batch, &partials)?;
+            backward.run(&batch, &partials)?;
+            // Work of a stream is in order, so the next micro-batch may have the buffers.
+            self.scorer.stored.push(batch.stored);
         }
         Ok(())
     }
 
     fn gradient_norm(&mut self) -> Result<f64> {
-        let stream = &self.scorer.stream;
-        let (values, partials) = (self.gradients.address(), self.partials.address());
-        let at = (values, partials, self.norm.address());
-        stream.squared_norm(at, self.gradients.len())?;
+        let (stream, state) = (&self.scorer.stream, &*self.state);
+        let (values, partials) = (state.gradients.address(), state.partials.address());
+        let at = (values, partials, state.norm.address());
+        stream.squared_norm(at, state.gradients.len())?;
         let mut norm = [0.0];
-        stream.download(&self.norm, 0, &mut norm)?;
+        stream.download(&state.norm, 0, &mut norm)?;
         Ok(norm[0].sqrt())
     }
 
@@ -270,16 +198,16 @@ impl TrainSession for CudaTrainSession {
         } = step;
         let updates = self.updates + 1;
         let power = |beta: f64| 1.0 / (1.0 - beta.powf(updates as f64));
-        let values = match &self.compute {
-            Compute::Lora(adapter) => &adapter.values,
-            Compute::Full(model) => &model.values,
-        };
+        // What the host knows is the state before the update.
+        self.state.host = None;
+        let (stream, state) = (&self.scorer.stream, &*self.state);
+        let values = state.compute.values();
         let bf16 = values.precision == Precision::Bf16;
         let arguments = |from: usize, count: usize, decays: bool, copy: Address| AdamWArguments {
-            parameters: self.weights.at(from),
-            gradients: self.gradients.at(from),
-            exp_avg: self.exp_avg.at(from),
-            exp_avg_sq: self.exp_avg_sq.at(from),
+            parameters: state.weights.at(from),
+            gradients: state.gradients.at(from),
+            exp_avg: state.exp_avg.at(from),
+            exp_avg_sq: state.exp_avg_sq.at(from),
             copy,
             count: count as i64,
             decayed: if decays { count as i64 } else { 0 },
@@ -294,18 +222,17 @@ impl TrainSession for CudaTrainSession {
             decay_factor: (1.0 - learning_rate * adamw.weight_decay) as f32,
             scale: gradient_scale as f32,
         };
-        let stream = &self.scorer.stream;
         let copy = if bf16 {
             values.address()
         } else {
             Address::NULL
         };
-        stream.adamw(arguments(0, self.matrices, true, copy))?;
-        let rest = self.weights.len() - self.matrices;
-        stream.adamw(arguments(self.matrices, rest, false, Address::NULL))?;
+        stream.adamw(arguments(0, state.matrices, true, copy))?;
+        let rest = state.weights.len() - state.matrices;
+        stream.adamw(arguments(state.matrices, rest, false, Address::NULL))?;
         if !bf16 {
-            let bytes = self.matrices * size_of::<f32>();
-            stream.copy_bytes(self.weights.address(), values.address(), bytes)?;
+            let bytes = state.matrices * size_of::<f32>();
+            stream.copy_bytes(state.weights.address(), values.address(), bytes)?;
         }
         stream.synchronize()?;
         self.updates = updates;
@@ -313,10 +240,7 @@ impl TrainSession for CudaTrainSession {
     }
 
     fn score(&mut self, sequences: &[Sequence<'_>]) -> Result<Vec<SequenceScores>> {
-        let (model, adapter) = match &self.compute {
-            Compute::Lora(adapter) => (&*self.shared.device_model, Some(adapter)),
-            Compute::Full(model) => (&**model, None),
-        };
+        let (model, adapter) = self.state.compute.weights(&self.shared.device_model);
         self.scorer.score(model, adapter, sequences)
     }
 
@@ -325,23 +249,32 @@ impl TrainSession for CudaTrainSession {
     }
 
     fn gradients(&self) -> Result<Vec<Vec<f32>>> {
-        self.read(&self.gradients)
+        self.read(&self.state.gradients)
     }
 
     fn weights(&self) -> Result<TrainedWeights> {
-        let values = self.read(&self.weights)?;
-        let mut weights = self.initial.clone();
-        for ((_, to), from) in weights.tensors_mut().into_iter().zip(&values) {
-            to.copy_from_slice(from);
+        if let Some((weights, _)) = &self.state.host {
+            return Ok(weights.clone());
         }
-        Ok(weights)
+        let values = self.read(&self.state.weights)?;
+        Ok(self.initial.with_tensors(values))
     }
 
     fn optimizer_state(&self) -> Result<AdamWState> {
+        if let Some((_, moments)) = &self.state.host {
+            return Ok(moments.clone());
+        }
         Ok(AdamWState {
             updates: self.updates,
-            exp_avg: self.read(&self.exp_avg)?,
-            exp_avg_sq: self.read(&self.exp_avg_sq)?,
+            exp_avg: Arc::new(self.read(&self.state.exp_avg)?),
+            exp_avg_sq: Arc::new(self.read(&self.state.exp_avg_sq)?),
         })
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(TrainedWeights, AdamWState)> {
+        let read = (self.weights()?, self.optimizer_state()?);
+        // The next session may continue from here.
+        self.state.host = Some(read.clone());
+        Ok(read)
     }
 }

@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use clawhost_engine::ForwardError;
 use clawhost_engine::backend::{AdapterSlot, BLOCK_TOKENS};
-use clawhost_model::Model;
+use clawhost_model::{Adapter, Model};
 
 use crate::adapters::DeviceAdapter;
 use crate::attention::HeadShape;
-use crate::device::{Driver, Precision, Result, Stream};
-use crate::head::LogitsChunk;
+use crate::device::{Driver, Precision, Result, Staging, Stream, lock};
+use crate::kept_state::KeptState;
+use crate::scoring::Scorer;
 use crate::weights::DeviceModel;
-use crate::workspace::Workspace;
 
-/// The buffers of a scorer that is not in use.
-pub(crate) type ScorerBuffers = (Stream, Workspace, LogitsChunk);
+/// Bytes of a part of a transfer.
+const STAGING_PART: usize = 32 << 20;
 
 /// The weights, shared by a backend, its runners and training sessions.
 #[derive(Debug)]
@@ -27,8 +27,12 @@ pub(crate) struct Shared {
     pub(crate) precision: Precision,
     pub(crate) loaded: RwLock<HashMap<AdapterSlot, Loaded>>,
     pub(crate) last_slot: AtomicU32,
-    /// The buffers of scorers that are not in use.
-    pub(crate) scorers: Mutex<Vec<ScorerBuffers>>,
+    /// Scorers that are not in use.
+    pub(crate) scorers: Mutex<Vec<Scorer>>,
+    /// What the last training session left on the device.
+    pub(crate) kept: Mutex<Option<KeptState>>,
+    /// Made by the first transfer.
+    pub(crate) staging: Mutex<Option<Staging>>,
     /// The stream of uploads.
     pub(crate) uploads: Stream,
 }
@@ -43,11 +47,11 @@ pub(crate) enum Loaded {
     Misfit,
 }
 
-/// The heads of the base model.
-pub(crate) fn head_shape(shared: &Shared) -> HeadShape {
-    let c = shared.model.config();
+/// The heads of a model.
+pub(crate) fn head_shape(model: &DeviceModel) -> HeadShape {
+    let c = &model.config;
     HeadShape {
-        precision: shared.precision,
+        precision: model.precision(),
         heads: c.num_attention_heads,
         kv_heads: c.num_key_value_heads,
         dim: c.head_dim,
@@ -55,6 +59,53 @@ pub(crate) fn head_shape(shared: &Shared) -> HeadShape {
 }
 
 impl Shared {
+    /// Runs a transfer through page-locked memory.
+    pub(crate) fn transfer<T>(&self, work: impl FnOnce(&mut Staging) -> Result<T>) -> Result<T> {
+        let mut staging = lock(&self.staging);
+        if staging.is_none() {
+            *staging = Some(Staging::new(&self.driver, STAGING_PART)?);
+        }
+        work(staging.as_mut().expect("it has just been made"))
+    }
+
+    /// Runs `work`, which allocates; what is kept for later sessions gives way if there is no memory.
+    pub(crate) fn with_memory<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
+        let result = work();
+        if !matches!(result, Err(ForwardError::Device(_))) {
+            return result;
+        }
+        let kept = lock(&self.kept).take();
+        let scorers = std::mem::take(&mut *lock(&self.scorers));
+        if kept.is_none() && scorers.is_empty() {
+            return result;
+        }
+        drop((kept, scorers));
+        work()
+    }
+
+    /// An adapter on the device: the one that is loaded already, a copy of the trained one, or an upload.
+    pub(crate) fn device_adapter(&self, adapter: &Arc<Adapter>) -> Result<Arc<DeviceAdapter>> {
+        let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner);
+        let same = loaded.values().find_map(|loaded| match loaded {
+            Loaded::Adapter(loaded) if loaded.source.is(adapter) => Some(Arc::clone(loaded)),
+            _ => None,
+        });
+        drop(loaded);
+        if let Some(same) = same {
+            return Ok(same);
+        }
+        let kept = lock(&self.kept);
+        if let Some(trained) = kept.as_ref().and_then(|kept| kept.adapter(adapter)) {
+            return trained.copy(&self.uploads, adapter).map(Arc::new);
+        }
+        drop(kept);
+        let new = |staging: &mut Staging| {
+            let c = self.model.config();
+            DeviceAdapter::new(&self.uploads, staging, c, adapter, self.precision)
+        };
+        self.transfer(new).map(Arc::new)
+    }
+
     /// The weights in a slot; `None` is the base model.
     ///
     /// # Panics

@@ -1,7 +1,6 @@
 //! The weights of a model in device memory: one buffer in the precision of the products, and one of f32 for the gains of
 //! norms and the biases, which kernels read as they are.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use clawhost_model::{Model, ModelConfig, ParameterIndex, TensorRole, frequencies};
@@ -19,43 +18,6 @@ pub(crate) struct TensorPlace {
     pub(crate) rows: usize,
     pub(crate) width: usize,
     pub(crate) stride: usize,
-}
-
-impl TensorPlace {
-    fn rows(self) -> impl Iterator<Item = (usize, Range<usize>)> {
-        (0..self.rows).map(move |row| {
-            let at = self.at + row * self.stride;
-            (row * self.width, at..at + self.width)
-        })
-    }
-}
-
-/// A flat buffer of named tensors, zero between them.
-pub(crate) fn scatter<'a>(
-    places: &[TensorPlace],
-    total: usize,
-    tensors: impl IntoIterator<Item = &'a [f32]>,
-) -> Vec<f32> {
-    let mut flat = vec![0.0; total];
-    for (place, tensor) in places.iter().zip(tensors) {
-        for (from, to) in place.rows() {
-            let width = to.len();
-            flat[to].copy_from_slice(&tensor[from..from + width]);
-        }
-    }
-    flat
-}
-
-/// The named tensors of a flat buffer.
-pub(crate) fn gather(places: &[TensorPlace], flat: &[f32]) -> Vec<Vec<f32>> {
-    let tensor = |place: &TensorPlace| {
-        let mut values = Vec::with_capacity(place.rows * place.width);
-        for (_, range) in place.rows() {
-            values.extend_from_slice(&flat[range]);
-        }
-        values
-    };
-    places.iter().map(tensor).collect()
 }
 
 /// Offsets of a layer's tensors; `None` where the model has no such tensor.

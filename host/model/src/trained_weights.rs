@@ -90,6 +90,26 @@ impl TrainedWeights {
         }
     }
 
+    /// Weights of this shape with other tensors, in the order of [`TrainedWeights::tensors`].
+    ///
+    /// # Panics
+    /// When there are fewer or more tensors, or one has another length.
+    #[must_use]
+    pub fn with_tensors(&self, tensors: Vec<Vec<f32>>) -> Self {
+        match self {
+            Self::Lora(adapter) => Self::Lora(Arc::new(adapter.with_tensors(tensors))),
+            Self::Full(_) => {
+                let mut weights = self.clone();
+                let own = weights.tensors_mut();
+                assert_eq!(own.len(), tensors.len(), "every tensor is replaced");
+                for ((_, to), from) in own.into_iter().zip(tensors) {
+                    to.copy_from_slice(&from);
+                }
+                weights
+            }
+        }
+    }
+
     /// Writes the weights into `dir`, which must exist, in a standard layout: a PEFT directory that names `base`, or a
     /// Hugging Face model directory with the base's tokenizer and chat template (`files`).
     ///

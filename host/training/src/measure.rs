@@ -1,6 +1,7 @@
 //! Benchmark of a training step, for `clawhost bench train`.
 //!
-//! It runs the update of a step (forward, loss, backward, AdamW) on random tokens, without journal and checkpoint.
+//! It runs the update of a step (forward, loss, backward, AdamW) on random tokens, without journal and checkpoint. Each
+//! update continues from the one before, as steps do.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -105,7 +106,7 @@ pub fn measure_updates(
     if tokens > context {
         return Err(MeasureError::TooLong { tokens, context });
     }
-    let weights = match load.options.parameters {
+    let mut weights = match load.options.parameters {
         TrainableParameters::Lora => {
             let shape = load.options.lora.clone();
             TrainedWeights::Lora(Arc::new(Adapter::init(
@@ -117,30 +118,35 @@ pub fn measure_updates(
         TrainableParameters::Full => TrainedWeights::Full(Arc::clone(model)),
     };
     let parameters = weights.tensors().iter().map(|(_, v)| v.len()).sum();
-    let optimizer_state = OptimizerState::for_weights(&weights);
+    let mut optimizer_state = OptimizerState::for_weights(&weights);
     let chosen = random_batch(load, model.config().vocab_size);
     let stop = AtomicBool::new(false);
-    let task = UpdateTask {
-        backend,
-        weights: &weights,
-        optimizer_state: &optimizer_state,
-        teacher: None,
-        remote_teacher: None,
-        chosen: &chosen,
-        auxiliary: &AuxiliaryMaterial::default(),
-        learning_rate_scale: 1.0,
-        active: 0,
-        options: &load.options,
-        component: None,
-        seed: load.options.seed,
-        stop: &stop,
+    let mut update = || {
+        let task = UpdateTask {
+            backend,
+            weights: &weights,
+            optimizer_state: &optimizer_state,
+            teacher: None,
+            remote_teacher: None,
+            chosen: &chosen,
+            auxiliary: &AuxiliaryMaterial::default(),
+            learning_rate_scale: 1.0,
+            active: 0,
+            options: &load.options,
+            component: None,
+            seed: load.options.seed,
+            stop: &stop,
+        };
+        let output = update(&task)?;
+        (weights, optimizer_state) = (output.weights, output.optimizer_state);
+        Ok::<_, UpdateError>(output.report)
     };
-    update(&task)?;
+    update()?;
     let (mut speed, mut times, mut references, mut rounds) = (vec![], vec![], vec![], vec![]);
     let mut tokens = 0;
     for _ in 0..load.rounds.max(1) {
         let started = Instant::now();
-        let report = update(&task)?.report;
+        let report = update()?;
         tokens = report.all_tokens * load.options.num_epochs;
         #[allow(
             clippy::cast_precision_loss,

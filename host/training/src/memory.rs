@@ -70,7 +70,7 @@ mod tests {
         let values = weights.tensors();
         let values: usize = values.iter().map(|(_, values)| size_of_val(*values)).sum();
         let state = OptimizerState::for_weights(&weights).adamw;
-        let moments = state.exp_avg.iter().chain(&state.exp_avg_sq);
+        let moments = state.exp_avg.iter().chain(state.exp_avg_sq.iter());
         let moments: usize = moments.map(|m| size_of_val(m.as_slice())).sum();
         let mut options = TrainingOptions::default();
         let memory = StepMemory::new(&options, values, 100).unwrap();

@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use clawhost_engine::AdamWState;
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, View, serialize_to_file};
@@ -45,8 +46,8 @@ pub(crate) fn write(
     moments: &OptimizerState,
 ) -> Result<(), SafeTensorError> {
     let groups = [
-        ("first", &moments.adamw.exp_avg),
-        ("second", &moments.adamw.exp_avg_sq),
+        ("first", &*moments.adamw.exp_avg),
+        ("second", &*moments.adamw.exp_avg_sq),
         (AVERAGE, &moments.ema),
     ];
     let tensors = groups.into_iter().flat_map(|(prefix, tensors)| {
@@ -87,8 +88,8 @@ pub(crate) fn read(bytes: &[u8], layout: &[(&str, usize)]) -> Result<OptimizerSt
     Ok(OptimizerState {
         adamw: AdamWState {
             updates,
-            exp_avg: read_group("first")?,
-            exp_avg_sq: read_group("second")?,
+            exp_avg: Arc::new(read_group("first")?),
+            exp_avg_sq: Arc::new(read_group("second")?),
         },
         ema: if has_ema {
             read_group(AVERAGE)?
@@ -114,8 +115,8 @@ mod tests {
         let moments = OptimizerState {
             adamw: AdamWState {
                 updates: 12_345_678_901,
-                exp_avg: vec![vec![0.1, -0.0], vec![f32::MIN_POSITIVE]],
-                exp_avg_sq: vec![vec![1e-30, 3.0], vec![2.0]],
+                exp_avg: Arc::new(vec![vec![0.1, -0.0], vec![f32::MIN_POSITIVE]]),
+                exp_avg_sq: Arc::new(vec![vec![1e-30, 3.0], vec![2.0]]),
             },
             ema: Vec::new(),
         };

@@ -34,7 +34,7 @@ enum VerificationFailure {
 }
 
 impl Prover<'_> {
-    /// The weights read back from the checkpoint, or why the adapter must not be published.
+    /// Nothing, or why the adapter must not be published.
     ///
     /// # Errors
     /// The checkpoint cannot be read, the device failed, or the engine cannot replay now.
@@ -45,7 +45,7 @@ impl Prover<'_> {
         (version, digest): (u64, &str),
         chosen: &[BatchSample],
         metrics: &mut Metrics,
-    ) -> Result<Result<TrainedWeights, String>, TrainingError> {
+    ) -> Result<Result<(), String>, TrainingError> {
         let model = self.engine.model();
         let served = pending.read_back(model)?;
         if served.digest() != digest {
@@ -53,6 +53,7 @@ impl Prover<'_> {
                 "the written checkpoint does not read back with the trained digest".to_owned(),
             ));
         }
+        // The same digest is the same weights: what is verified below holds for both.
         let options = self.options;
         let started = Instant::now();
         let directions = updated.report.update_directions();
@@ -95,7 +96,12 @@ impl Prover<'_> {
         };
         let mut failure = limit_error(report.mean, report.max, "read-back");
         if failure.is_none() && self.engine.generates_locally() {
-            match self.replay((version, &served), chosen, &trained, &replay_indices) {
+            match self.replay(
+                (version, &updated.weights),
+                chosen,
+                &trained,
+                &replay_indices,
+            ) {
                 Ok(replayed) => {
                     failure = limit_error(replayed.mean, replayed.max, "the engine's");
                     report.engine = Some(replayed);
@@ -108,7 +114,7 @@ impl Prover<'_> {
         metrics.proof = Some(report);
         Ok(match failure {
             Some(reason) => Err(reason),
-            None => Ok(served),
+            None => Ok(()),
         })
     }
 
@@ -122,7 +128,7 @@ impl Prover<'_> {
     /// Replays these samples through the engine under the candidate version.
     fn replay(
         &self,
-        (version, served): (u64, &TrainedWeights),
+        (version, weights): (u64, &TrainedWeights),
         chosen: &[BatchSample],
         trained: &[TrainedLogprobs],
         indices: &[usize],
@@ -140,7 +146,7 @@ impl Prover<'_> {
         }
         let candidate = self
             .engine
-            .load_candidate(version, served.clone())
+            .load_candidate(version, weights.clone())
             .map_err(|error| VerificationFailure::Retry(error.into()))?;
         engine_verification::replay(self.engine, &candidate, &samples).map_err(|error| {
             if self.stop.load(Ordering::Relaxed) || self.engine.is_shutting_down() {

@@ -179,10 +179,9 @@ impl StepInputs<'_> {
             &batch.chosen,
             metrics,
         )?;
-        let served = match proved {
-            Ok(served) => served,
-            Err(reason) => return Ok(StepResult::Failed(reason)),
-        };
+        if let Err(reason) = proved {
+            return Ok(StepResult::Failed(reason));
+        }
         metrics.seconds = started.elapsed().as_secs_f64();
         let provenance = pending.commit(json!({
             "version": version,
@@ -202,7 +201,8 @@ impl StepInputs<'_> {
             next: Box::new(TrainerState {
                 version,
                 digest,
-                weights: served,
+                // The backend may still have them, and the moments, where it trained them.
+                weights: updated.weights,
                 optimizer_state: updated.optimizer_state,
                 baselines: batch.baselines.clone(),
             }),

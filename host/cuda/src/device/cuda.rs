@@ -6,6 +6,7 @@ mod recording;
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_void};
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use clawhost_engine::ForwardError;
@@ -354,6 +355,27 @@ unsafe impl Driver for CudaDriver {
         lock(&self.memory).free(at.0);
     }
 
+    fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>> {
+        self.bind()?;
+        let memory = {
+            let _quiet = nothing_records();
+            // SAFETY: the context is current.
+            unsafe { cu::malloc_host(bytes, 0) }
+        };
+        let what = "allocate memory of the host";
+        let memory = memory.map_err(|e| self.failed(what, e))?;
+        NonNull::new(memory.cast()).ok_or_else(|| self.failed(what, "there is none"))
+    }
+
+    unsafe fn free_host(&self, at: NonNull<u8>) {
+        if self.bind().is_ok() {
+            // The driver may wait for the context.
+            let _quiet = nothing_records();
+            // SAFETY: the caller's.
+            let _ = unsafe { cu::free_host(at.as_ptr().cast()) };
+        }
+    }
+
     fn create_stream(&self, priority: StreamPriority) -> Result<Handle> {
         self.bind()?;
         let error = |e| self.failed("make a stream", e);
@@ -404,6 +426,25 @@ unsafe impl Driver for CudaDriver {
         unsafe {
             cu::memcpy_dtoh_async(bytes, from.0, stream_of(stream))
                 .and_then(|()| cu::stream::synchronize(stream_of(stream)))
+        }
+        .map_err(|e| self.failed("run the kernels", e))
+    }
+
+    unsafe fn download_later(
+        &self,
+        stream: Handle,
+        from: Address,
+        to: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.bind()?;
+        // SAFETY: the caller's; nobody reads the bytes before the copy has ended.
+        unsafe {
+            let bytes = std::slice::from_raw_parts_mut(to.as_ptr(), bytes);
+            cu::memcpy_dtoh_async(bytes, from.0, stream_of(stream))
         }
         .map_err(|e| self.failed("run the kernels", e))
     }

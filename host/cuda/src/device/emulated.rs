@@ -1,10 +1,13 @@
 //! A device for tests without a GPU: the kernels compiled as C++, and memory of the host. Every buffer ends at a page that
 //! cannot be accessed, so that a kernel that reads or writes past its end stops the test.
 
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint, c_void};
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -119,6 +122,7 @@ pub(crate) struct EmulatedDriver {
     library: Library,
     /// Mapped bytes of each allocation, and where its mapping starts.
     allocations: Mutex<HashMap<u64, (usize, usize)>>,
+    host_allocations: Mutex<HashMap<NonZero<usize>, Layout>>,
     /// Runs the threads of a block in the other order.
     reversed: AtomicBool,
     /// Bytes that can be allocated.
@@ -142,6 +146,7 @@ impl EmulatedDriver {
             Ok(library) => Some(Arc::new(Self {
                 library,
                 allocations: Mutex::default(),
+                host_allocations: Mutex::default(),
                 reversed: AtomicBool::new(false),
                 capacity,
             })),
@@ -216,6 +221,20 @@ unsafe impl Driver for EmulatedDriver {
         unsafe { munmap(start as *mut c_void, len) };
     }
 
+    fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>> {
+        let layout = Layout::from_size_align(bytes, PAGE).expect("a size");
+        // SAFETY: the layout is not empty.
+        let at = NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory");
+        lock(&self.host_allocations).insert(at.addr(), layout);
+        Ok(at)
+    }
+
+    unsafe fn free_host(&self, at: NonNull<u8>) {
+        let layout = lock(&self.host_allocations).remove(&at.addr());
+        // SAFETY: the caller's; allocated with this layout.
+        unsafe { dealloc(at.as_ptr(), layout.expect("allocated")) };
+    }
+
     fn create_stream(&self, _: StreamPriority) -> Result<Handle> {
         Ok(0)
     }
@@ -233,6 +252,18 @@ unsafe impl Driver for EmulatedDriver {
         unsafe {
             std::ptr::copy_nonoverlapping(from.0 as *const u8, bytes.as_mut_ptr(), bytes.len());
         }
+        Ok(())
+    }
+
+    unsafe fn download_later(
+        &self,
+        _: Handle,
+        from: Address,
+        to: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { std::ptr::copy_nonoverlapping(from.0 as *const u8, to.as_ptr(), bytes) };
         Ok(())
     }
 

@@ -10,14 +10,18 @@
 pub(crate) mod cuda;
 #[cfg(test)]
 pub(crate) mod emulated;
+mod staging;
 
 use std::ffi::c_void;
 use std::fmt::Debug;
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clawhost_engine::ForwardError;
 use clawhost_engine::backend::Device;
+
+pub(crate) use staging::Staging;
 
 pub(crate) type Result<T> = std::result::Result<T, ForwardError>;
 
@@ -91,14 +95,20 @@ impl Precision {
 
     /// The values in this precision, rounded to nearest even.
     pub(crate) fn encode(self, values: &[f32]) -> Vec<u8> {
+        let mut bytes = vec![0; values.len() * self.bytes()];
+        self.encode_into(values, &mut bytes);
+        bytes
+    }
+
+    /// As [`Self::encode`], into bytes of the same number of values.
+    pub(crate) fn encode_into(self, values: &[f32], bytes: &mut [u8]) {
+        assert_eq!(bytes.len(), values.len() * self.bytes());
         match self {
-            Self::F32 => values.iter().flat_map(|v| v.to_ne_bytes()).collect(),
+            Self::F32 => bytes.copy_from_slice(bytes_of(values)),
             Self::Bf16 => {
-                let mut bytes = vec![0; 2 * values.len()];
                 for (bytes, value) in bytes.as_chunks_mut::<2>().0.iter_mut().zip(values) {
                     *bytes = half::bf16::from_f32(*value).to_ne_bytes();
                 }
-                bytes
             }
         }
     }
@@ -187,12 +197,23 @@ pub(crate) unsafe trait Driver: Debug + Send + Sync {
     fn processors(&self) -> usize;
     fn allocate(&self, bytes: usize) -> Result<Address>;
     unsafe fn free(&self, at: Address);
+    /// Page-locked memory of the host, which copies from and to the device neither wait for nor copy again.
+    fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>>;
+    unsafe fn free_host(&self, at: NonNull<u8>);
     fn create_stream(&self, priority: StreamPriority) -> Result<Handle>;
     unsafe fn destroy_stream(&self, stream: Handle);
-    /// Returns when `bytes` may change.
+    /// Returns when `bytes` may change, unless they are page-locked: the stream reads those later.
     unsafe fn upload(&self, stream: Handle, to: Address, bytes: &[u8]) -> Result<()>;
     /// Waits for the copy.
     unsafe fn download(&self, stream: Handle, from: Address, bytes: &mut [u8]) -> Result<()>;
+    /// Writes page-locked memory when the stream gets there.
+    unsafe fn download_later(
+        &self,
+        stream: Handle,
+        from: Address,
+        to: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<()>;
     unsafe fn copy(&self, stream: Handle, from: Address, to: Address, bytes: usize) -> Result<()>;
     unsafe fn clear(&self, stream: Handle, to: Address, bytes: usize) -> Result<()>;
     unsafe fn launch(
@@ -221,6 +242,14 @@ impl Element for f32 {}
 impl Element for f64 {}
 impl Element for i32 {}
 impl Element for u32 {}
+
+/// The values of bytes that are aligned for them.
+pub(crate) fn values_of<T: Element>(bytes: &[u8]) -> &[T] {
+    // SAFETY: any bit pattern is a value.
+    let (before, values, after) = unsafe { bytes.align_to() };
+    assert!(before.is_empty() && after.is_empty(), "whole values");
+    values
+}
 
 /// The bytes of values without padding.
 pub(crate) fn bytes_of<T: Element>(values: &[T]) -> &[u8] {
@@ -267,6 +296,23 @@ impl<T: Element> Buffer<T> {
     pub(crate) fn address(&self) -> Address {
         self.start
     }
+
+    /// All of it.
+    pub(crate) fn region(&self) -> Region<'_> {
+        Region {
+            start: self.start,
+            bytes: self.len * size_of::<T>(),
+            buffer: PhantomData,
+        }
+    }
+}
+
+/// The bytes of a buffer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Region<'a> {
+    start: Address,
+    bytes: usize,
+    buffer: PhantomData<&'a ()>,
 }
 
 impl<T> Drop for Buffer<T> {
@@ -291,7 +337,6 @@ impl Values {
         })
     }
 
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.buffer.len() / self.precision.bytes()
     }
@@ -302,6 +347,11 @@ impl Values {
 
     pub(crate) fn address(&self) -> Address {
         self.buffer.address()
+    }
+
+    /// All of it.
+    pub(crate) fn region(&self) -> Region<'_> {
+        self.buffer.region()
     }
 }
 

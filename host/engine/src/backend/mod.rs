@@ -19,7 +19,7 @@ pub use device::{Device, DeviceMemory};
 pub use error::{ForwardError, SampleError};
 pub use sampled::SamplerOutput;
 pub use sequence::{Candidates, LossGradients, Sequence, SequenceScores};
-pub use training::{AdamW, AdamWState, OptimizerStep, TrainLimits, TrainSession};
+pub use training::{AdamW, AdamWState, Moments, OptimizerStep, TrainLimits, TrainSession};
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -132,7 +132,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
     ) -> Result<Vec<SequenceScores>, ForwardError>;
 
     /// Starts training from a copy of these weights. `state` continues an earlier session; `None` starts with zero
-    /// moments. `limits` bounds what its passes store. Runs concurrently with the steps of runners.
+    /// moments. It is fastest with the very weights and state that the last session of this backend ended with, which may
+    /// still be on the device: with their clones, not with equal ones that were read from a file. `limits` bounds what its passes store. Runs concurrently with the steps of runners.
     ///
     /// # Errors
     /// Weights of another shape than the base model, an optimizer state of another shape than the weights, or no memory

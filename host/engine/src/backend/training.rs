@@ -4,6 +4,8 @@
 //! and checkpoints are the trainer's: it turns scores into [`LossGradients`], chooses learning rate and clip factor, and
 //! reads weights and state back for a checkpoint.
 
+use std::sync::Arc;
+
 use clawhost_config::{OptimizerOptions, TrainingOptions};
 use clawhost_model::TrainedWeights;
 
@@ -81,15 +83,19 @@ pub struct OptimizerStep {
     pub gradient_scale: f64,
 }
 
-/// AdamW's state: the number of updates, and two moments per tensor in the order of [`TrainedWeights::tensors`].
+/// A moment of every tensor. Clones share it until one of them changes it.
+pub type Moments = Arc<Vec<Vec<f32>>>;
+
+/// AdamW's state: the number of updates, and two moments per tensor in the order of [`TrainedWeights::tensors`]. Cheap to
+/// clone.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AdamWState {
     /// Number of updates.
     pub updates: u64,
     /// First moment: moving average of the gradients.
-    pub exp_avg: Vec<Vec<f32>>,
+    pub exp_avg: Moments,
     /// Second moment: moving average of the squared gradients.
-    pub exp_avg_sq: Vec<Vec<f32>>,
+    pub exp_avg_sq: Moments,
 }
 
 impl AdamWState {
@@ -98,8 +104,8 @@ impl AdamWState {
         let exp_avg: Vec<Vec<f32>> = lengths.into_iter().map(|n| vec![0.0; n]).collect();
         Self {
             updates: 0,
-            exp_avg_sq: exp_avg.clone(),
-            exp_avg,
+            exp_avg_sq: Arc::new(exp_avg.clone()),
+            exp_avg: Arc::new(exp_avg),
         }
     }
 

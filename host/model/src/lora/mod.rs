@@ -188,6 +188,34 @@ impl Adapter {
         names.zip(values).collect()
     }
 
+    /// An adapter of this shape with other tensors, in the order of [`Adapter::tensors`].
+    ///
+    /// # Panics
+    /// When there are fewer or more tensors, or one has another length.
+    pub(crate) fn with_tensors(&self, tensors: Vec<Vec<f32>>) -> Self {
+        let mut tensors = tensors.into_iter();
+        let mut next = |old: &[f32]| {
+            let new = tensors.next().expect("every tensor is replaced");
+            assert_eq!(new.len(), old.len(), "a tensor keeps its length");
+            new
+        };
+        let mut replace = |pair: &LoraPair| LoraPair {
+            rank: pair.rank,
+            alpha: pair.alpha,
+            a: next(&pair.a),
+            b: next(&pair.b),
+        };
+        let pairs = self.pairs.iter();
+        let pairs = pairs.map(|pair| pair.as_ref().map(&mut replace)).collect();
+        assert!(tensors.next().is_none(), "every tensor has a place");
+        Self {
+            spec: self.spec.clone(),
+            config: self.config.clone(),
+            pairs,
+            derived: Derived::default(),
+        }
+    }
+
     /// sha256 over shape, scale, names and values, hex. Adapters with the same digest give the same outputs.
     pub fn digest(&self) -> String {
         let mut hash = Sha256::new();
@@ -203,8 +231,12 @@ impl Adapter {
             for dim in shape {
                 hash.update((*dim as u64).to_le_bytes());
             }
-            for value in values {
-                hash.update(value.to_le_bytes());
+            let mut bytes = [0; 4096];
+            for part in values.chunks(bytes.len() / 4) {
+                for (bytes, value) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(part) {
+                    *bytes = value.to_le_bytes();
+                }
+                hash.update(&bytes[..4 * part.len()]);
             }
         }
         hex(&hash.finalize())

@@ -215,7 +215,7 @@ fn assert_same_step(bytes: &[u8], settings: &[(&str, &str)], native: &TrainingOp
             .adamw
             .exp_avg
             .iter()
-            .zip(&two.optimizer_state.adamw.exp_avg);
+            .zip(two.optimizer_state.adamw.exp_avg.iter());
         let gap = relative_difference(gradients.flat_map(|(one, two)| one.iter().zip(two)));
         assert!(gap <= CLOSE, "gradients differ by {gap:e}");
         let gap = relative_difference(
@@ -356,7 +356,7 @@ fn the_top_k_distillation_component_matches_the_native_loss() {
         .adamw
         .exp_avg
         .iter()
-        .zip(&two.optimizer_state.adamw.exp_avg);
+        .zip(two.optimizer_state.adamw.exp_avg.iter());
     let gap = relative_difference(gradients.flat_map(|(one, two)| one.iter().zip(two)));
     assert!(gap <= CLOSE, "gradients differ by {gap:e}");
     let gap = (one.report.first_loss - two.report.first_loss).abs();
