@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use clawhost_config::{DeviceChoice, TrainableParameters};
+use clawhost_config::{DeviceChoice, Dtype, TrainableParameters};
 use clawhost_cpu::{HostMemory, Processors};
 use clawhost_engine::Engine;
 use clawhost_model::{Model, ModelConfig, Quantization, Weights};
@@ -281,14 +281,13 @@ impl Start {
                 of("context"),
             );
             line(&mut text, "model", &about);
-            let about = format!(
-                "weights in {}, training: {}",
-                match of("quantization").as_str() {
-                    "none" => "f32",
-                    other => other,
-                },
-                of("training")
-            );
+            let dtype = self.device.as_ref().map(|chosen| chosen.dtype);
+            let dtype = dtype.unwrap_or(Dtype::Float32);
+            let weights = match of("quantization").as_str() {
+                "none" => dtype.to_string(),
+                quantized => format!("{quantized}, activations in {dtype}"),
+            };
+            let about = format!("weights in {weights}, training: {}", of("training"));
             line(&mut text, "", &about);
         }
         if let Some(ChosenDevice {
@@ -445,6 +444,28 @@ mod tests {
             "The model would start.",
         ] {
             assert!(text.contains(part), "no {part} in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_number_format_of_the_weights_is_the_one_that_the_device_would_use() {
+        let text = |dtype, set: &str| {
+            let mut start = start(set);
+            let device = start.device.as_mut().unwrap();
+            device.dtype = dtype;
+            start.text(Some(&MEMORY))
+        };
+        for (dtype, set, expected) in [
+            (Dtype::Float32, "", "weights in float32, training"),
+            (Dtype::Bfloat16, "", "weights in bfloat16, training"),
+            (
+                Dtype::Bfloat16,
+                "[engine]\nquantization = \"int4\"",
+                "weights in int4, activations in bfloat16, training",
+            ),
+        ] {
+            let text = text(dtype, set);
+            assert!(text.contains(expected), "no {expected} in:\n{text}");
         }
     }
 
