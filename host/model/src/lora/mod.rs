@@ -54,6 +54,7 @@ pub struct Adapter {
     /// except in imported adapters with per-module overrides.
     pairs: Vec<Option<LoraPair>>,
     derived: Derived,
+    digest: Derived,
 }
 
 impl Adapter {
@@ -81,6 +82,7 @@ impl Adapter {
             config: config.clone(),
             pairs,
             derived: Derived::default(),
+            digest: Derived::default(),
         }
     }
 
@@ -132,8 +134,14 @@ impl Adapter {
     /// The pairs, mutable, to give an adapter any ranks.
     #[cfg(any(test, feature = "testing"))]
     pub fn pairs_mut(&mut self) -> &mut [Option<LoraPair>] {
-        self.derived.invalidate();
+        self.invalidate();
         &mut self.pairs
+    }
+
+    /// Discards what has been computed from the values.
+    fn invalidate(&mut self) {
+        self.derived.invalidate();
+        self.digest.invalidate();
     }
 
     /// What a backend derives from this adapter.
@@ -178,7 +186,7 @@ impl Adapter {
 
     /// As [`Adapter::tensors`], mutable, for an optimizer.
     pub fn tensors_mut(&mut self) -> Vec<(String, &mut [f32])> {
-        self.derived.invalidate();
+        self.invalidate();
         let names = self.layout().into_iter().map(|(n, _)| n);
         let values = self
             .pairs
@@ -213,11 +221,16 @@ impl Adapter {
             config: self.config.clone(),
             pairs,
             derived: Derived::default(),
+            digest: Derived::default(),
         }
     }
 
     /// sha256 over shape, scale, names and values, hex. Adapters with the same digest give the same outputs.
     pub fn digest(&self) -> String {
+        self.digest.get_or_init(|| self.compute_digest()).to_owned()
+    }
+
+    fn compute_digest(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(self.spec.alpha.to_le_bytes());
         for (module, _, pair) in self.adapted_modules() {
@@ -295,6 +308,9 @@ mod tests {
         for (_, values) in adapter.tensors_mut() {
             values.iter_mut().for_each(|v| *v += 0.25);
         }
+        let digest = adapter.digest();
+        adapter.tensors_mut()[0].1[0] += 1.0;
+        assert_ne!(adapter.digest(), digest);
         let dir = tempfile::tempdir().unwrap();
         adapter.save_peft(dir.path(), "base").unwrap();
         let loaded = Adapter::load_peft(dir.path(), &config).unwrap();

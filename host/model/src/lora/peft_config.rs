@@ -186,6 +186,7 @@ impl PeftConfig {
             config: config.clone(),
             pairs,
             derived: Derived::default(),
+            digest: Derived::default(),
         })
     }
 
