@@ -86,6 +86,7 @@ async fn with_a_stale_sample() -> TempDir {
         dropped: vec![(stale, format!("{} too old", clawhost_journal::STALE_PREFIX))],
         adapter: None,
         meta: Vec::new(),
+        experience: None,
     };
     journal.commit_step(&step).unwrap();
     data

@@ -12,6 +12,7 @@ mod crash;
 mod data;
 mod demo;
 mod eval;
+mod experience;
 mod http_grants;
 mod learning_signals;
 mod no_verdict;

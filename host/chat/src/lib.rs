@@ -17,6 +17,7 @@ mod byte_level;
 mod chat_template;
 mod code_fences;
 mod detokenizer;
+mod experience;
 mod json_scanner;
 mod message;
 mod python_format;
@@ -35,6 +36,7 @@ mod tool_schemas;
 
 pub use chat_template::{ChatInput, ChatTemplate, TemplateError};
 pub use detokenizer::Detokenizer;
+pub use experience::{experience_text, with_system_paragraph};
 pub use message::{
     AssistantMessage, Content, ContentPart, FunctionCall, FunctionDefinition, Message, Role, Tool,
     ToolCall, ToolKind,

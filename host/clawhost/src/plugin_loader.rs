@@ -13,7 +13,7 @@ use crate::plugin_file::{plugin_name, read_plugin_limited};
 
 /// The default judge.
 const DEFAULT_JUDGE: &str = "judge-next-state";
-/// The default hint extractor, used when the training method uses hints.
+/// The default hint extractor, used when the training method uses hints, or hints are kept as experience.
 const DEFAULT_HINT_EXTRACTOR: &str = "hint-next-state";
 
 /// A component, its file, and its grants when it was loaded.
@@ -158,7 +158,8 @@ impl Loader {
             (
                 Kind::Hint,
                 DEFAULT_HINT_EXTRACTOR,
-                training.enabled && training.method.uses_hints(),
+                training.enabled && training.method.uses_hints()
+                    || self.config.experience.mode.collects(),
             ),
         ];
         for (kind, name, required) in required {

@@ -106,6 +106,7 @@ impl Server {
             journal.clone(),
             loaded.judging(),
             config.judging_options(),
+            config.experience_options(),
             config.plugins.clone(),
         );
         let components = Components::new(&loaded.training(), &component_calls(&config)).await?;
@@ -122,7 +123,9 @@ impl Server {
             move || TrainingLoop::new(journal, engine, data, options, components)
         });
         let training = training.await.context("loading failed")??;
-        let training = training.with_teacher(teacher);
+        let training = training
+            .with_teacher(teacher)
+            .with_experience(config.experience_options());
         let loops = Arc::new(Loops {
             judging: judging.status(),
             training: training.state(),
@@ -145,6 +148,7 @@ impl Server {
             GatewayOptions {
                 keys,
                 server: config.server.clone(),
+                experience: config.experience_options(),
                 allowed_origins,
                 tls,
                 ..GatewayOptions::new(name.clone())

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::rules::{OptionsError, require};
 use crate::sections::api_keys::KeyConfig;
 use crate::sections::engine::{EngineConfig, Quantization};
+use crate::sections::experience::{ExperienceMode, ExperienceOptions};
 use crate::sections::judging::JudgingOptions;
 use crate::sections::model::ModelSection;
 use crate::sections::models::ModelAlias;
@@ -32,6 +33,8 @@ pub struct Config {
     pub judging: JudgingOptions,
     /// Training.
     pub training: TrainingOptions,
+    /// Experience: what is kept of corrections, and how it is used.
+    pub experience: ExperienceOptions,
     /// Plugins.
     pub plugins: PluginsConfig,
     /// Models that plugins can call, by alias. `policy` is the served model; `judge` and `teacher` are its base model
@@ -53,6 +56,18 @@ impl Config {
         let mut judging = self.judging.clone();
         judging.hint_only_samples |= self.training.enabled && self.training.method.uses_hints();
         judging
+    }
+
+    /// How experience is used: as configured, or only in prompts if training is off.
+    pub fn experience_options(&self) -> ExperienceOptions {
+        let mut experience = self.experience.clone();
+        if !self.training.enabled {
+            experience.mode = match experience.mode {
+                ExperienceMode::Both => ExperienceMode::Inject,
+                mode => mode,
+            };
+        }
+        experience
     }
 
     /// The configuration for printing: secrets that are not in the environment are replaced.
@@ -95,6 +110,7 @@ impl Config {
             remote.validate(&self.training)?;
         }
         self.judging.validate()?;
+        self.experience.validate(&self.training)?;
         self.plugins.validate()?;
         self.sessions.validate()?;
         self.server.validate()?;

@@ -42,6 +42,7 @@ pub use secret::{Secret, SecretError};
 pub use section::{Choice, Key, Section, SectionKind};
 pub use sections::api_keys::{KeyConfig, Scope};
 pub use sections::engine::{DeviceChoice, Dtype, EngineConfig, Quantization};
+pub use sections::experience::{ExperienceMode, ExperienceOptions};
 pub use sections::judging::{CombineRule, FaultPolicy, JudgingOptions, NeutralPolicy};
 pub use sections::model::{ModelSection, ReasoningParser, ToolCallParser};
 pub use sections::models::{LocalModel, ModelAlias};

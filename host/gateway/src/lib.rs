@@ -55,6 +55,7 @@
 //! | `tokenize` | `/tokenize` and `/detokenize` |
 //! | `models`, `versions` | served model names and adapter versions |
 //! | `feedback`, `sessions`, `adapters` | feedback on replies, recorded sessions, adapter releases |
+//! | `experience` | what is kept of the corrections of a key |
 //! | `steps` | the samples of a training step |
 //! | `plugins` | list and reload plugins |
 //! | `health`, `readiness`, `metrics` | health checks, Prometheus metrics |
@@ -70,6 +71,7 @@ mod connection;
 mod control;
 mod error;
 mod events;
+mod experience;
 mod feedback;
 mod gateway;
 mod guard;

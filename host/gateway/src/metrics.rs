@@ -103,9 +103,12 @@ impl Metrics {
         elapsed: Duration,
     ) {
         let method = match *method {
-            Method::GET | Method::POST | Method::DELETE | Method::HEAD | Method::OPTIONS => {
-                method.as_str()
-            }
+            Method::GET
+            | Method::POST
+            | Method::PUT
+            | Method::DELETE
+            | Method::HEAD
+            | Method::OPTIONS => method.as_str(),
             _ => "other",
         };
         self.requests

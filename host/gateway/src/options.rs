@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clawhost_config::ServerConfig;
+use clawhost_config::{ExperienceOptions, ServerConfig};
 
 use crate::keys::ApiKey;
 use crate::limits::RateLimit;
@@ -22,6 +22,8 @@ pub struct GatewayOptions {
     pub model_name: String,
     /// What is configured in `[server]`; the listen address, origins and TLS files are the caller's business.
     pub server: ServerConfig,
+    /// Whether prompts get the experience of their key. Default: they do not.
+    pub experience: ExperienceOptions,
     /// Origins allowed by CORS. Default: none.
     pub allowed_origins: AllowedOrigins,
     /// TLS certificate and key. Default: plain HTTP.
@@ -59,6 +61,7 @@ impl GatewayOptions {
             keys: Vec::new(),
             model_name: model_name.into(),
             server: ServerConfig::default(),
+            experience: ExperienceOptions::default(),
             allowed_origins: AllowedOrigins::None,
             tls: None,
             max_head: 32 << 10,

@@ -76,7 +76,7 @@ impl AllowedOrigins {
         ];
         let layer = CorsLayer::new()
             .allow_origin(origin)
-            .allow_methods([Method::GET, Method::POST, Method::DELETE])
+            .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
             // SDKs send their own headers, which differ between versions.
             .allow_headers(AllowHeaders::mirror_request())
             .allow_private_network(true)

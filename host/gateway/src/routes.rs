@@ -6,13 +6,13 @@ use crate::chat::sampling::SamplingFields;
 use crate::chat::{self, Chat, ChatCompletion, ChatFields, StructuredFields};
 use crate::messages::{self, Messages};
 use crate::openapi::{
-    Operation, RequestSchema, ResponseBody, SchemaFn, delete, get, part, post, schema,
+    Operation, RequestSchema, ResponseBody, SchemaFn, delete, get, part, post, put, schema,
 };
 use crate::reply::{SessionBody, TemplateFields, TruncationFields, create_reply};
 use crate::responses::{self, Responses};
 use crate::{
-    adapters, completions, events, feedback, health, models, openapi, page, plugins, sessions,
-    steps, tokenize,
+    adapters, completions, events, experience, feedback, health, models, openapi, page, plugins,
+    sessions, steps, tokenize,
 };
 
 const NOT_READY: SchemaFn = schema::<health::Readiness>;
@@ -378,6 +378,42 @@ pub(crate) fn routes() -> Vec<Operation> {
             "Explain how a turn was judged and trained.",
         )
         .path_id("integer", "Turn id.")
+        .errors(&[503]),
+        get(
+            experience::list,
+            "experience",
+            "/v1/experience",
+            Json(schema::<experience::ExperienceList>),
+            "List what is kept of the corrections of this key; for an operator, of all keys.",
+        )
+        .parameter(
+            "key",
+            "query",
+            json!({"type": "string"}),
+            "Only the entries of the key with this name.",
+        )
+        .errors(&[400, 503]),
+        put(
+            experience::edit,
+            "edit_experience",
+            "/v1/experience/{id}",
+            Json(schema::<experience::Entry>),
+            "Change the text or the state of an entry.",
+        )
+        .path_id("integer", "Entry id.")
+        .body(
+            ("ExperienceRequest", &[part::<experience::ExperienceFields>]),
+            json!({"text": "Answer in one short sentence."}),
+        )
+        .errors(&[503]),
+        delete(
+            experience::delete,
+            "delete_experience",
+            "/v1/experience/{id}",
+            Json(schema::<experience::Deleted>),
+            "Delete an entry.",
+        )
+        .path_id("integer", "Entry id.")
         .errors(&[503]),
         get(
             steps::explain,

@@ -235,6 +235,7 @@ fn sample_json(
         "reward": sample.reward,
         "by_hint_alone": sample.reward.is_none(),
         "hint": hint,
+        "experience": row.and_then(|row| row.get("experience")).cloned(),
         "advantage": sample.advantage,
         "tokens": sample.token_ids.len(),
         "forced_tokens": sample.forced.len(),

@@ -108,6 +108,7 @@ fn turn_json(
         "adapter_digest": turn.adapter_digest,
         "matched": match_json(&turn.matched),
         "asked": user_prompt(journal, turn)?,
+        "experience": turn.experience.as_ref().map(|used| json!({"entries": used.entries, "text": used.text})),
         "reply": reply.map(|reply| message_preview(&NormalizedMessage::of_reply(&reply.reply))),
         "forced_tokens": reply.map(|reply| reply.forced.len()),
         "malformed_calls": reply.map(|reply| malformed_call_notes(&reply.reply)),
@@ -167,8 +168,10 @@ impl TurnExplanation<'_> {
                 Some(reward) => {
                     format!("It waits for the next training step with reward {reward}.")
                 }
-                None => "It waits for the next training step without a reward; its hint is the training signal."
-                    .to_owned(),
+                None => format!(
+                    "It waits for the next training step without a reward; {} is the training signal.",
+                    teacher_reads(sample)
+                ),
             },
             SampleState::Dropped => {
                 format!(
@@ -178,7 +181,7 @@ impl TurnExplanation<'_> {
             }
             SampleState::Trained => {
                 let advantage = match (sample.reward, sample.advantage) {
-                    (None, _) => " by its hint alone".to_owned(),
+                    (None, _) => format!(" by {} alone", teacher_reads(sample)),
                     (Some(_), Some(advantage)) => format!(" with advantage {advantage:.3}"),
                     (Some(_), None) => String::new(),
                 };
@@ -296,6 +299,14 @@ impl TurnExplanation<'_> {
 
     fn reason<'b>(&'b self, unknown: &'b str) -> &'b str {
         self.turn.reason.as_deref().unwrap_or(unknown)
+    }
+}
+
+/// What the teacher of a sample without a reward reads.
+fn teacher_reads(sample: &SampleRecord) -> &'static str {
+    match sample.hints.is_empty() {
+        true => "the experience of its key",
+        false => "its hint",
     }
 }
 

@@ -104,6 +104,7 @@ fn arrival(session: SessionId, number: u32, position: u32, previous: Option<Turn
             messages,
             tools: Vec::new(),
             template: serde_json::Map::new(),
+            experience: None,
             prompt_ids: (0..tokens).collect(),
             sampling: SamplingRecord::default(),
             adapter_version: 0,

@@ -9,6 +9,7 @@ use rusqlite::{OptionalExtension, Transaction};
 use crate::clock::now_ms;
 use crate::codec::{Json, Unsigned};
 use crate::error::{DbError, JournalError};
+use crate::experience;
 use crate::ids::{SampleId, SessionId, TurnId};
 use crate::journal::Journal;
 use crate::readiness::require_session;
@@ -26,6 +27,7 @@ impl Journal {
             require_session(tx, session)?;
             let forgotten = record_deletion(tx, session, "session = ?1", session.as_str())?;
             tx.execute("DELETE FROM sessions WHERE id = ?1", [session.as_str()])?;
+            experience::forget_without_sources(tx)?;
             Ok(forgotten)
         })?;
         self.truncate_wal(session);
@@ -59,6 +61,7 @@ impl Journal {
                 "DELETE FROM sessions WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM turns WHERE session = ?1)",
                 [session.as_str()],
             )?;
+            experience::forget_without_sources(tx)?;
             Ok(forgotten)
         })?;
         self.truncate_wal(&forgotten.session);
@@ -119,6 +122,7 @@ fn record_deletion(
         samples: select(tx, &samples, value, SampleId)?,
         verdicts: count("verdicts")?,
         hints: count("hints")?,
+        experience: experience_of_only(tx, &of_turns, value)?,
         feedback: count("feedback")?,
         adapters: adapters_trained_on(tx, &of_turns, value)?,
     };
@@ -129,6 +133,16 @@ fn record_deletion(
         (session.as_str(), forgotten.ms, dropped),
     )?;
     Ok(forgotten)
+}
+
+/// The number of experience entries that come from these turns alone.
+fn experience_of_only(tx: &Transaction<'_>, of_turns: &str, value: &str) -> Result<u64, DbError> {
+    let sql = format!(
+        "SELECT COUNT(*) FROM (SELECT entry FROM experience_sources GROUP BY entry
+            HAVING MIN({of_turns}))"
+    );
+    let Unsigned(count) = tx.query_row(&sql, [value], |row| row.get(0))?;
+    Ok(count)
 }
 
 /// The values of a column, each passed to `open`.

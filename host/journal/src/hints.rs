@@ -8,6 +8,9 @@ use crate::ids::TurnId;
 use crate::journal::Journal;
 use crate::records::{HintOutcome, HintRecord, NewHint, SampleHint};
 
+/// Hints with this many characters or fewer are ignored.
+pub const MAX_IGNORED_HINT_CHARS: usize = 10;
+
 impl Journal {
     /// The extractor results for a turn, oldest first: hints, and reasons for no hint.
     ///
@@ -28,7 +31,7 @@ pub(crate) fn insert_hint(
     turn: TurnId,
     judgement: i64,
     hint: &NewHint,
-) -> Result<(), DbError> {
+) -> Result<i64, DbError> {
     let (text, placement, confidence, reason) = match &hint.outcome {
         HintOutcome::Hint {
             text,
@@ -43,11 +46,11 @@ pub(crate) fn insert_hint(
         }
         HintOutcome::None { reason } => (None, None, None, Some(reason)),
     };
-    tx.prepare_cached(
+    let id = tx.prepare_cached(
         "INSERT INTO hints (turn, judgement, source, digest, text, placement, confidence, reason, said, metrics, ms)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
     )?
-    .execute((
+    .insert((
         turn.0,
         judgement,
         &hint.source,
@@ -60,7 +63,7 @@ pub(crate) fn insert_hint(
         encode_json(&hint.metrics)?,
         hint.ms,
     ))?;
-    Ok(())
+    Ok(id)
 }
 
 /// The hints that are loaded with a sample of this turn, oldest first. Results without a hint are left out. Hints that

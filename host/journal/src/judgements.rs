@@ -6,14 +6,15 @@ use serde_json::Value;
 use crate::clock::now_ms;
 use crate::codec::{encode_json, finite};
 use crate::error::{DbError, JournalError};
+use crate::experience;
 use crate::hints::{has_hint, insert_hint};
 use crate::ids::{SampleId, TurnId};
 use crate::journal::Journal;
 use crate::readiness::{require_turn, update_readiness};
 use crate::receipts::insert_receipts;
 use crate::records::{
-    Evidence, EvidenceSnapshot, JudgementOutcome, JudgingState, NewJudgement, NewSample,
-    TurnRecord, TurnState, VerdictOutcome, VerdictRecord,
+    Evidence, EvidenceSnapshot, JudgementOutcome, JudgingState, NewExperience, NewJudgement,
+    NewSample, TurnRecord, TurnState, VerdictOutcome, VerdictRecord,
 };
 use crate::retractions::saw_retracted_next_state;
 use crate::rows;
@@ -70,6 +71,7 @@ impl Journal {
             turn,
             verdicts,
             hints: &[],
+            experience: None,
             receipts,
             outcome,
         })
@@ -125,8 +127,15 @@ pub(crate) fn write_judgement(
     for verdict in new.verdicts {
         insert_verdict(tx, turn, judgement, verdict)?;
     }
+    let mut hints = Vec::with_capacity(new.hints.len());
     for hint in new.hints {
-        insert_hint(tx, turn, judgement, hint)?;
+        hints.push(insert_hint(tx, turn, judgement, hint)?);
+    }
+    if let Some(NewExperience { hint, max_entries }) = new.experience {
+        let hint = hints.get(hint);
+        let hint =
+            hint.ok_or_else(|| DbError::invalid("experience of a hint that is not there"))?;
+        experience::record_hint(tx, turn, *hint, max_entries)?;
     }
     insert_receipts(tx, Some(turn), new.receipts)?;
     let (judging, reason) = match new.outcome {
@@ -263,10 +272,10 @@ fn insert_verdict(
 pub(crate) fn insert_sample(tx: &Transaction<'_>, sample: &NewSample) -> Result<SampleId, DbError> {
     let reward = match sample.reward {
         Some(reward) => Some(finite(reward, "the reward")?),
-        None if has_hint(tx, sample.turn)? => None,
+        None if has_hint(tx, sample.turn)? || experience::has_active(tx, sample.turn)? => None,
         None => {
             return Err(DbError::invalid(format!(
-                "turn {} has neither a reward nor a hint: a sample of it would have no training signal",
+                "turn {} has neither a reward nor a hint nor experience: a sample of it would have no training signal",
                 sample.turn
             )));
         }

@@ -43,6 +43,7 @@ mod clock;
 mod codec;
 mod connection;
 mod error;
+mod experience;
 mod export;
 mod finalize;
 mod forget;
@@ -81,21 +82,24 @@ pub use check::{CheckReport, TableCount, check};
 pub use clock::now_ms;
 pub use error::JournalError;
 pub use export::{Decode, Export};
+pub use hints::MAX_IGNORED_HINT_CHARS;
 pub use ids::{IdError, SampleId, SessionId, StepId, TurnId};
 pub use journal::Journal;
 pub use judgements::REPLACED_BY_LATER_JUDGEMENT;
 pub use pairs::{ALREADY_TRAINED, PairQuery, PairReply, PairTurns, PreferencePair};
 pub use records::{
-    AdapterRow, CandidateAgreement, Completion, Counts, EphemeralNote, EpisodeStep,
-    EvidenceSnapshot, Feedback, Finish, ForgetRecord, Fork, HintOutcome, HintPlacement, HintRecord,
-    HintSource, JudgementOutcome, JudgementRecord, JudgingState, MatchCandidate, MatchDecision,
-    MatchMark, MatchRecord, NeutralChoice, NewAdapter, NewHint, NewJudgement, NewRequest,
+    AdapterRow, CandidateAgreement, Completion, Counts, DistilledExperience, DistilledTurn,
+    EphemeralNote, EpisodeStep, EvidenceSnapshot, ExperienceEdit, ExperienceEntry, ExperienceState,
+    Feedback, Finish, ForgetRecord, Fork, HintOutcome, HintPlacement, HintRecord, HintSource,
+    JudgementOutcome, JudgementRecord, JudgingState, MatchCandidate, MatchDecision, MatchMark,
+    MatchRecord, NeutralChoice, NewAdapter, NewExperience, NewHint, NewJudgement, NewRequest,
     NewRetraction, NewSample, NewStep, NewTurn, NextState, NextStateReport, PluginEntry,
-    PluginKeyPage, PluginMetrics, PluginPutOutcome, PluginQuota, PluginScope, PromptInputs,
-    QueuedSample, ReceiptRecord, ReleaseAction, ReleaseChange, ReleaseRow, ReleaseState,
-    Retraction, SampleHint, SampleProvenance, SampleRecord, SampleState, SamplingRecord,
-    SessionRecord, SessionUpsert, StaleCount, StepCommit, StepOutcome, StepRecord, TurnKind,
-    TurnRecord, TurnState, TurnSummary, VerdictOutcome, VerdictRecord, VerdictSource, VoteRecord,
+    PluginKeyPage, PluginMetrics, PluginPutOutcome, PluginQuota, PluginScope, PromptExperience,
+    PromptInputs, QueuedSample, ReceiptRecord, ReleaseAction, ReleaseChange, ReleaseRow,
+    ReleaseState, Retraction, SampleHint, SampleProvenance, SampleRecord, SampleState,
+    SamplingRecord, SessionRecord, SessionUpsert, StaleCount, StepCommit, StepOutcome, StepRecord,
+    TurnKind, TurnRecord, TurnState, TurnSummary, VerdictOutcome, VerdictRecord, VerdictSource,
+    VoteRecord,
 };
 pub use recovery::{RecoveryReport, recover_journal};
 pub use retractions::NEXT_STATE_RETRACTED;

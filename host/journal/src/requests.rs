@@ -167,6 +167,7 @@ fn same_request(a: &NewTurn, b: &NewTurn) -> bool {
         && a.messages == b.messages
         && a.tools == b.tools
         && a.template == b.template
+        && a.experience == b.experience
 }
 
 fn insert_request(
@@ -176,8 +177,8 @@ fn insert_request(
 ) -> Result<i64, DbError> {
     let id = tx
         .prepare_cached(
-            "INSERT INTO requests (session, digest, messages, tools, template, prompt_ids)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT INTO requests (session, digest, messages, tools, template, experience, prompt_ids)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         )?
         .insert((
             session.as_str(),
@@ -185,6 +186,7 @@ fn insert_request(
             encode_json(&turn.messages)?,
             encode_json(&turn.tools)?,
             encode_json(&turn.template)?,
+            turn.experience.as_ref().map(encode_json).transpose()?,
             encode_u32s(&turn.prompt_ids),
         ))?;
     Ok(id)

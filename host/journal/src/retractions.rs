@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
 use crate::codec::Json;
 use crate::error::{DbError, JournalError};
+use crate::experience;
 use crate::ids::TurnId;
 use crate::journal::Journal;
 use crate::readiness::{require_turn, update_readiness};
@@ -58,6 +59,7 @@ pub(crate) fn retract(tx: &Transaction<'_>, new: &NewRetraction) -> Result<(), D
          WHERE turn = ?1 AND next_state = 1 AND retraction IS NULL",
     )?
     .execute((turn, id))?;
+    experience::remove_retracted(tx, new.turn)?;
     tx.prepare_cached(
         "UPDATE samples SET state = 'dropped', reason = ?2
          WHERE turn = ?1 AND state = 'queued'

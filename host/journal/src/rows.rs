@@ -14,7 +14,7 @@ use crate::records::{
 };
 use crate::retractions;
 
-const TURN: &str = "SELECT t.*, r.digest, r.messages, r.tools, r.template, r.prompt_ids,
+const TURN: &str = "SELECT t.*, r.digest, r.messages, r.tools, r.template, r.experience, r.prompt_ids,
         p.ms AS reply_ms, p.finish, p.anchor, p.body, p.token_ids, p.logprobs, p.full_logprobs, p.forced,
         n.messages AS next_messages, n.ms AS next_ms, n.source AS next_source
     FROM turns t JOIN requests r ON r.id = t.request
@@ -118,7 +118,7 @@ pub(crate) fn prompt_inputs(
     turn: TurnId,
 ) -> Result<Option<PromptInputs>, DbError> {
     let mut statement = conn.prepare_cached(
-        "SELECT r.messages, r.tools, r.template, t.received_ms
+        "SELECT r.messages, r.tools, r.template, r.experience, t.received_ms, t.key
          FROM turns t JOIN requests r ON r.id = t.request WHERE t.id = ?1",
     )?;
     let inputs = statement.query_row([turn.0], |row| {
@@ -127,6 +127,8 @@ pub(crate) fn prompt_inputs(
             tools: json(row, "tools")?,
             template: json(row, "template")?,
             received_ms: row.get("received_ms")?,
+            key: row.get("key")?,
+            experience: optional_json(row, "experience")?,
         })
     });
     Ok(inputs.optional()?)
@@ -208,6 +210,12 @@ fn json<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T>
     column_as(row, column, |Json(value)| value)
 }
 
+fn optional_json<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<T>> {
+    column_as(row, column, |value: Option<Json<T>>| {
+        value.map(|Json(value)| value)
+    })
+}
+
 fn floats(row: &Row<'_>, column: &str) -> rusqlite::Result<Vec<f32>> {
     column_as(row, column, |Floats(words)| words)
 }
@@ -245,6 +253,7 @@ fn turn(row: &Row<'_>) -> rusqlite::Result<TurnRecord> {
         messages: json(row, "messages")?,
         tools: json(row, "tools")?,
         template: json(row, "template")?,
+        experience: optional_json(row, "experience")?,
         prompt_ids: ids(row, "prompt_ids")?,
         sampling: json(row, "sampling")?,
         temperature: column_as(row, "temperature", |Float(number)| number)?,

@@ -24,6 +24,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("schema/0009.sql"),
     include_str!("schema/0010.sql"),
     include_str!("schema/0011.sql"),
+    include_str!("schema/0012.sql"),
 ];
 
 /// SQLite `application_id` of journals: "claw" in ASCII.

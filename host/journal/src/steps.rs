@@ -14,7 +14,7 @@ use crate::records::{
     AdapterRow, NewAdapter, NewStep, QueuedSample, SampleRecord, SampleState, StaleCount,
     StepCommit, StepOutcome,
 };
-use crate::{releases, rows};
+use crate::{experience, releases, rows};
 
 /// Prefix of the drop reason of samples whose adapter version was too old.
 pub const STALE_PREFIX: &str = "stale:";
@@ -183,6 +183,9 @@ impl Journal {
             }
             for (key, value) in &step.meta {
                 put_meta(tx, key, value)?;
+            }
+            if let Some(distilled) = &step.experience {
+                experience::record_distilled(tx, id, distilled)?;
             }
             Ok(StepCommit {
                 id,

@@ -24,6 +24,8 @@ pub(crate) struct TurnContext {
     pub(crate) after_complaint: bool,
     /// The outcomes of the group judges if the turn was judged together with the other choices of its request.
     pub(crate) group_outcomes: Option<Vec<VerdictOutcome>>,
+    /// Whether the API key of the turn has experience that its reply can be distilled with.
+    pub(crate) has_experience: bool,
 }
 
 impl TurnContext {
@@ -44,6 +46,19 @@ impl TurnContext {
             options.max_history_turns,
             options.aggregation,
         )
+    }
+
+    /// Also loads whether there is experience to distil the turn with; there is none in a prompt that has it already.
+    pub(crate) fn with_experience(
+        mut self,
+        journal: &Journal,
+        distills: bool,
+    ) -> Result<Self, JournalError> {
+        let key = self.turn.key.as_deref();
+        self.has_experience = distills
+            && self.turn.experience.is_none()
+            && !journal.active_experience(key)?.is_empty();
+        Ok(self)
     }
 
     /// Loads the context without preceding turns.
@@ -81,6 +96,7 @@ impl TurnContext {
             hints: journal.hints(turn.id)?,
             after_complaint: after_complaint(journal, &turn, combine)?,
             group_outcomes: group_outcomes(&journal.judgements(turn.id)?),
+            has_experience: false,
             turn,
         })
     }

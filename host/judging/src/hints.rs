@@ -4,7 +4,11 @@
 //! Every next state and every feedback text is shown to the extractors once. All hints are recorded; training decides
 //! which of them it distils from. An extractor has no influence on the reward.
 
-use clawhost_journal::{HintOutcome, HintPlacement, NewHint, PluginMetrics, now_ms};
+use clawhost_config::ExperienceOptions;
+use clawhost_journal::{
+    HintOutcome, HintPlacement, MAX_IGNORED_HINT_CHARS, NewExperience, NewHint, PluginMetrics,
+    now_ms,
+};
 use clawhost_plugins::{Extraction, Placement, Trajectory};
 use serde_json::Value;
 
@@ -51,6 +55,30 @@ impl JudgePanel {
         }
         Ok((hints, receipts))
     }
+}
+
+/// The hint that is kept as experience: the longest, as in distillation; the first of equally long ones.
+pub(crate) fn new_experience(
+    hints: &[NewHint],
+    options: &ExperienceOptions,
+) -> Option<NewExperience> {
+    if !options.mode.collects() {
+        return None;
+    }
+    let length = |hint: &NewHint| match &hint.outcome {
+        HintOutcome::Hint { text, .. } => text.trim().chars().count(),
+        HintOutcome::None { .. } => 0,
+    };
+    let (hint, _) = hints
+        .iter()
+        .map(length)
+        .enumerate()
+        .filter(|(_, length)| *length > MAX_IGNORED_HINT_CHARS)
+        .max_by_key(|(index, length)| (*length, std::cmp::Reverse(*index)))?;
+    Some(NewExperience {
+        hint,
+        max_entries: options.max_entries,
+    })
 }
 
 fn new_hint(component: &(impl Component + ?Sized), extraction: Extraction) -> NewHint {

@@ -149,7 +149,9 @@ async fn run_turn(
     previous: PreviousAttempts,
 ) -> Result<(), JobError> {
     let (read, options) = (journal.clone(), panel.options.clone());
-    let context = run_blocking(move || TurnContext::load(&read, turn, &options)).await?;
+    let distills = panel.experience.mode.distills();
+    let load = move || TurnContext::load(&read, turn, &options)?.with_experience(&read, distills);
+    let context = run_blocking(load).await?;
     let may_defer = previous.deferrals < panel.options.max_deferrals;
     let mut judgement = panel
         .judge_turn(&context, may_defer)
@@ -158,7 +160,7 @@ async fn run_turn(
     judgement.receipts.splice(..0, previous.receipts);
     let (journal, panel) = (journal.clone(), panel.clone());
     run_blocking(move || {
-        journal.commit(&judgement.to_record(&context.turn))?;
+        journal.commit(&judgement.to_record(&context.turn, &panel.experience))?;
         update_status(&panel, std::slice::from_ref(&judgement));
         Ok(())
     })
@@ -173,7 +175,10 @@ async fn run_group(
 ) -> Result<(), JobError> {
     let (read, options) = (journal.clone(), panel.options.clone());
     // Earlier turns are part of the prompt that all choices share.
-    let load = move |turn| TurnContext::load_without_history(&read, turn, &options);
+    let distills = panel.experience.mode.distills();
+    let load = move |turn| {
+        TurnContext::load_without_history(&read, turn, &options)?.with_experience(&read, distills)
+    };
     let contexts = run_blocking(move || turns.into_iter().map(load).collect::<Result<Vec<_>, _>>());
     let contexts = contexts.await?;
     let may_defer = previous.deferrals < panel.options.max_deferrals;
@@ -189,7 +194,7 @@ async fn run_group(
         let records: Vec<NewJudgement<'_>> = judgements
             .iter()
             .zip(&contexts)
-            .map(|(judgement, context)| judgement.to_record(&context.turn))
+            .map(|(judgement, context)| judgement.to_record(&context.turn, &panel.experience))
             .collect();
         journal.commit_choice_group(&records)?;
         update_status(&panel, &judgements);
@@ -213,6 +218,7 @@ async fn record_panic(
             turn: *turn,
             verdicts: &[],
             hints: &[],
+            experience: None,
             receipts: &[],
             outcome: JudgementOutcome::Skipped(&reason),
         };

@@ -5,6 +5,7 @@
 //! its next state, so that one reply is never trained with two different rewards. Feedback text from the user is new
 //! evidence and goes to the single-turn judges as for any turn. A user score always wins over the judges.
 
+use clawhost_config::ExperienceOptions;
 use clawhost_journal::{
     EvidenceSnapshot, JudgementOutcome, NewHint, NewJudgement, NewSample, PluginMetrics, TurnId,
     TurnRecord, VerdictOutcome, VerdictRecord,
@@ -15,6 +16,7 @@ use serde_json::Value;
 use crate::calls::{CallTarget, ZeroReward, combine_attempts};
 use crate::context::TurnContext;
 use crate::evidence::{Evidence, USER};
+use crate::hints::new_experience;
 use crate::panel::{JudgeError, JudgePanel};
 use crate::samples::{TRUNCATED, build_sample, training_reward};
 use crate::trajectory::build_trajectory;
@@ -207,11 +209,16 @@ impl Judgement {
     }
 
     /// Converts to the journal's record. `turn` is the turn as the judges saw it.
-    pub(crate) fn to_record<'a>(&'a self, turn: &TurnRecord) -> NewJudgement<'a> {
+    pub(crate) fn to_record<'a>(
+        &'a self,
+        turn: &TurnRecord,
+        experience: &ExperienceOptions,
+    ) -> NewJudgement<'a> {
         NewJudgement {
             turn: EvidenceSnapshot::from(turn),
             verdicts: &self.verdicts,
             hints: &self.hints,
+            experience: new_experience(&self.hints, experience),
             receipts: &self.receipts,
             outcome: match (&self.sample, self.skip_reason.as_deref()) {
                 (_, reason) if self.keeps_previous => JudgementOutcome::KeepPrevious(reason),

@@ -1,6 +1,6 @@
 //! The judges of a run, and why they return no judgement.
 
-use clawhost_config::{JudgingOptions, PluginsConfig};
+use clawhost_config::{ExperienceOptions, JudgingOptions, PluginsConfig};
 use serde_json::Value;
 
 use crate::slots::JudgeSlots;
@@ -10,6 +10,8 @@ use crate::status::JudgingStatus;
 pub(crate) struct JudgePanel {
     pub(crate) slots: JudgeSlots,
     pub(crate) options: JudgingOptions,
+    /// Whether hints are kept as experience.
+    pub(crate) experience: ExperienceOptions,
     /// Settings and limits of the plugins.
     pub(crate) plugins: PluginsConfig,
     pub(crate) status: JudgingStatus,

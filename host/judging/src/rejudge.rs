@@ -21,7 +21,7 @@ use crate::slots::{JudgeSet, JudgeSlots};
 use crate::status::JudgingStatus;
 use crate::votes::{CombineVerdicts, CombinedVerdict};
 use clawhost_config::CombineRule;
-use clawhost_config::{FaultPolicy, JudgingOptions, PluginsConfig};
+use clawhost_config::{ExperienceOptions, FaultPolicy, JudgingOptions, PluginsConfig};
 
 /// Judges recorded turns again.
 pub struct Rejudger {
@@ -91,6 +91,7 @@ impl Rejudger {
             panel: JudgePanel {
                 slots: JudgeSlots::new(judges, status.clone()),
                 options,
+                experience: ExperienceOptions::default(),
                 plugins,
                 status,
             },

@@ -48,7 +48,7 @@ pub(crate) fn training_reward(
     };
     let train_on_hints = options.hint_only_samples
         && untrainable_reason(context, completion, options).is_none()
-        && has_new_hints(context, hints);
+        && (has_new_hints(context, hints) || has_untrained_experience(context));
     if train_on_hints {
         Ok(None)
     } else {
@@ -111,6 +111,11 @@ fn has_new_hints(context: &TurnContext, new: &[NewHint]) -> bool {
         return new.any(|text| known().all(|earlier| earlier != text));
     }
     new.next().is_some() || known().next().is_some()
+}
+
+/// Whether experience alone trains the turn: once, because its reply does not change.
+fn has_untrained_experience(context: &TurnContext) -> bool {
+    context.has_experience && context.samples.is_empty()
 }
 
 /// The texts of the outcomes that are hints.

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clawhost_config::{JudgingOptions, PluginsConfig};
+use clawhost_config::{ExperienceOptions, JudgingOptions, PluginsConfig};
 use clawhost_journal::{Journal, JournalError, JudgingState, TurnId, run_blocking};
 use clawhost_plugins::Plugin;
 use tokio::sync::watch;
@@ -34,25 +34,44 @@ impl JudgeWorker {
     /// Creates the loop. It judges ready turns with all judges among `plugins`, and requests with several complete
     /// choices with the group judges, if there are any; hint extractors see the next states. Check the options with
     /// [`JudgingOptions::validate`] first.
-    /// `config` has the plugins' settings and limits.
+    /// Hints are kept as `experience` says; `config` has the plugins' settings and limits.
     pub fn new(
         journal: Journal,
         plugins: Vec<Plugin>,
         options: JudgingOptions,
+        experience: ExperienceOptions,
         config: PluginsConfig,
     ) -> Self {
-        Self::with_config(journal, JudgeSet::from_plugins(plugins), options, config)
+        let judges = JudgeSet::from_plugins(plugins);
+        Self::with_config(journal, judges, options, experience, config)
     }
 
     #[cfg(test)]
     pub(crate) fn with(journal: Journal, judges: JudgeSet, options: JudgingOptions) -> Self {
-        Self::with_config(journal, judges, options, PluginsConfig::default())
+        Self::with_experience(journal, judges, options, ExperienceOptions::default())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_experience(
+        journal: Journal,
+        judges: JudgeSet,
+        options: JudgingOptions,
+        experience: ExperienceOptions,
+    ) -> Self {
+        Self::with_config(
+            journal,
+            judges,
+            options,
+            experience,
+            PluginsConfig::default(),
+        )
     }
 
     fn with_config(
         journal: Journal,
         judges: JudgeSet,
         options: JudgingOptions,
+        experience: ExperienceOptions,
         plugins: PluginsConfig,
     ) -> Self {
         options.validate().expect("the options were validated");
@@ -62,6 +81,7 @@ impl JudgeWorker {
             panel: Arc::new(JudgePanel {
                 slots: JudgeSlots::new(judges, status.clone()),
                 options,
+                experience,
                 plugins,
                 status,
             }),

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test states what must hold")]
 
 use clawhost_chat::Message;
-use clawhost_config::PluginsConfig;
+use clawhost_config::{ExperienceOptions, PluginsConfig};
 use clawhost_journal::{
     Completion, Finish, Journal, MatchRecord, NewRequest, NewTurn, NextState, SamplingRecord,
     SessionId, SessionUpsert, TurnId, TurnKind, VerdictOutcome,
@@ -37,6 +37,7 @@ async fn the_embedded_judge_rewards_thanks_and_penalizes_complaints() {
         journal.clone(),
         vec![judge],
         JudgingOptions::default(),
+        ExperienceOptions::default(),
         PluginsConfig::default(),
     );
     let state = judging.status();
@@ -75,6 +76,7 @@ async fn the_embedded_judge_abstains_without_a_signal_and_nothing_trains() {
         journal.clone(),
         vec![judge],
         JudgingOptions::default(),
+        ExperienceOptions::default(),
         PluginsConfig::default(),
     );
     let mut changes = journal.watch();
@@ -131,6 +133,7 @@ fn add_turn(journal: &Journal, next: &str) -> TurnId {
             )],
             tools: Vec::new(),
             template: serde_json::Map::new(),
+            experience: None,
             prompt_ids: vec![1],
             sampling: SamplingRecord::default(),
             adapter_version: 0,

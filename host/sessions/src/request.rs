@@ -1,7 +1,7 @@
 //! Input and output types: a request from the gateway, a reply from the engine.
 
 use clawhost_chat::{AssistantMessage, Message, Tool};
-use clawhost_journal::{Finish, MatchRecord, SamplingRecord, SessionId, TurnId};
+use clawhost_journal::{Finish, MatchRecord, PromptExperience, SamplingRecord, SessionId, TurnId};
 use serde_json::{Map, Value};
 
 /// One chat request before generation.
@@ -33,6 +33,8 @@ pub struct IncomingRequest {
     pub tools: Vec<Tool>,
     /// Chat template variables besides messages and tools.
     pub template: Map<String, Value>,
+    /// The experience in the prompt. It is recorded, but takes no part in matching: no client sends it.
+    pub experience: Option<PromptExperience>,
     /// Time at which the template was rendered, unix milliseconds; recorded as the arrival time. `None` means now.
     pub received_ms: Option<i64>,
     /// Token ids of the rendered prompt.

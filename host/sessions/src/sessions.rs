@@ -337,6 +337,7 @@ fn arrival(
         messages: incoming.messages.clone(),
         tools: incoming.tools.clone(),
         template: incoming.template.clone(),
+        experience: incoming.experience.clone(),
         prompt_ids: incoming.prompt_ids.clone(),
         sampling: incoming.sampling.clone(),
         adapter_version: incoming.adapter_version,

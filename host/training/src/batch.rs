@@ -13,7 +13,7 @@ use crate::advantage::{
 use crate::batch_sample::BatchSample;
 use crate::component::{AdvantageComponent, StepComponent};
 use crate::forced_tokens::{self, DROP_FORCED};
-use crate::hints::HintedPrompt;
+use crate::hints::DistillationPrompts;
 use crate::lineage::Lineage;
 use crate::reward_shaping::{missing_input, shape_reward, whiten_batch};
 use clawhost_config::TrainingMethod;
@@ -22,8 +22,8 @@ use clawhost_config::TrainingMethod;
 pub(crate) struct BatchRules<'a> {
     /// The training signal: rewards, hints or both.
     pub(crate) method: TrainingMethod,
-    /// Renders a sample's prompts with its hints, or says why its hints are unusable.
-    pub(crate) hinted: &'a dyn Fn(&SampleRecord) -> Result<Vec<HintedPrompt>, String>,
+    /// Renders the prompts that a sample is distilled with, or says why it cannot be distilled.
+    pub(crate) prompts: &'a dyn Fn(&SampleRecord) -> Result<DistillationPrompts, String>,
     pub(crate) estimator_config: EstimatorConfig,
     /// Penalty on overlong replies.
     pub(crate) overlong: Option<OverlongPenalty>,
@@ -155,7 +155,7 @@ impl Batch {
     /// reward, or the method uses none.
     fn add(
         &mut self,
-        sample: SampleRecord,
+        mut sample: SampleRecord,
         estimate: Option<AdvantageEstimate>,
         rules: &BatchRules<'_>,
     ) {
@@ -164,10 +164,10 @@ impl Batch {
             self.dropped.push((sample.id, DROP_FORCED.to_owned()));
             return;
         }
-        let hinted = if rules.method.uses_hints() {
-            (rules.hinted)(&sample)
+        let prompts = if rules.method.uses_hints() {
+            (rules.prompts)(&sample)
         } else {
-            Ok(Vec::new())
+            Ok(DistillationPrompts::default())
         };
         let (advantage, token_advantages) = match estimate {
             Some(AdvantageEstimate { advantage, tokens }) => match advantage {
@@ -178,8 +178,8 @@ impl Batch {
             None if rules.method.uses_rewards() => (Err(DROP_NO_REWARD), None),
             None => (Err(DROP_NO_HINT), None),
         };
-        let hinted = match hinted {
-            Ok(hinted) => hinted,
+        let prompts = match prompts {
+            Ok(prompts) => prompts,
             Err(reason) if advantage.is_err() => {
                 self.dropped
                     .push((sample.id, format!("unusable: {reason}")));
@@ -187,11 +187,11 @@ impl Batch {
             }
             Err(reason) => {
                 tracing::warn!(sample = %sample.id, reason, "the sample's hint is unusable; it trains on its reward alone");
-                Vec::new()
+                DistillationPrompts::default()
             }
         };
         let advantage = match advantage {
-            Err(no_signal) if hinted.is_empty() => {
+            Err(no_signal) if prompts.teacher.is_empty() => {
                 self.without_signal += 1;
                 self.dropped.push((sample.id, no_signal.to_owned()));
                 return;
@@ -203,11 +203,16 @@ impl Batch {
         if let (Some(overlong), Some(_)) = (&rules.overlong, advantage) {
             self.shaping += overlong.shaping::<f64>(sample.token_ids.len());
         }
+        let off_policy = prompts.policy.is_some();
+        if let Some(prompt_ids) = prompts.policy {
+            sample.prompt_ids = prompt_ids;
+        }
         self.chosen.push(BatchSample {
             sample,
             advantage,
             token_advantages,
-            hinted,
+            hinted: prompts.teacher,
+            off_policy,
             staleness,
         });
     }
@@ -421,7 +426,7 @@ mod tests {
     fn rules(lineage: &Lineage, estimator: Estimator) -> BatchRules<'_> {
         BatchRules {
             method: TrainingMethod::Binary,
-            hinted: &|_| Ok(Vec::new()),
+            prompts: &|_| Ok(DistillationPrompts::default()),
             estimator_config: estimator.into(),
             overlong: None,
             whitens: false,

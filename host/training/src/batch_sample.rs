@@ -12,8 +12,11 @@ pub(crate) struct BatchSample {
     pub(crate) advantage: Option<f64>,
     /// Advantage of each token, if the estimator gives different ones.
     pub(crate) token_advantages: Option<Vec<f32>>,
-    /// Its prompt with each of its hints, longest hint first; empty if the method uses no hints.
+    /// Its prompts with each of its hints and with experience, longest hint first; empty if the method uses no hints.
     pub(crate) hinted: Vec<HintedPrompt>,
+    /// Whether its reply was sampled after another prompt than the one of `sample`, with experience. Its recorded log-probs
+    /// are those of that prompt.
+    pub(crate) off_policy: bool,
     /// Versions between the adapter that sampled it and the active one.
     pub(crate) staleness: u64,
 }

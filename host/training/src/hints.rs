@@ -1,26 +1,43 @@
-//! Hints of a turn, and the teacher's prompts that contain them.
+//! The teacher's prompts of a turn: with its hints, with the experience of its API key, or with both.
 //!
-//! The prompt is rendered as the gateway rendered it, with the hint inserted where its extractor placed it. Without the
-//! hint the rendering must reproduce the recorded prompt token by token; otherwise the sample is rejected, because the
-//! teacher would see another conversation than the policy did.
+//! The prompt is rendered as the gateway rendered it, with the hint inserted where its extractor placed it and the experience
+//! in the system message. Without them the rendering must reproduce the recorded prompt token by token; otherwise the sample
+//! is rejected, because the teacher would see another conversation than the policy did.
+//!
+//! A reply that was sampled with experience in its prompt is distilled for the prompt without it, where the method allows
+//! that: its recorded prompt is the teacher's then. It is off-policy, so its recorded log-probs are not used.
 
-use clawhost_chat::{ChatInput, Message, Role};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use clawhost_chat::{ChatInput, Message, Role, experience_text, with_system_paragraph};
+use clawhost_config::{DistillationKind, ExperienceOptions};
 use clawhost_engine::Engine;
-use clawhost_journal::{HintPlacement, Journal, PromptInputs, SampleRecord};
+use clawhost_journal::{
+    HintPlacement, Journal, MAX_IGNORED_HINT_CHARS, PromptExperience, PromptInputs, SampleRecord,
+};
 
-/// Hints with this many characters or fewer are ignored.
-const MAX_IGNORED_CHARS: usize = 10;
-
-/// A prompt that contains a hint.
-#[derive(Debug, Clone, PartialEq)]
+/// A prompt of the teacher.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct HintedPrompt {
-    /// Journal id of the hint.
-    pub(crate) hint: i64,
+    /// Journal id of the hint; none if it has experience only.
+    pub(crate) hint: Option<i64>,
+    /// Journal ids of the entries of experience.
+    pub(crate) experience: Vec<i64>,
     /// Token ids of the prompt.
     pub(crate) prompt_ids: Vec<u32>,
 }
 
-/// The distinct hints with more than [`MAX_IGNORED_CHARS`] characters, longest first; hints of equal length keep their
+/// The prompts that a sample is distilled with.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct DistillationPrompts {
+    /// Those of the teacher, longest hint first.
+    pub(crate) teacher: Vec<HintedPrompt>,
+    /// The policy's prompt, if it is not the recorded one.
+    pub(crate) policy: Option<Vec<u32>>,
+}
+
+/// The distinct hints with more than [`MAX_IGNORED_HINT_CHARS`] characters, longest first; hints of equal length keep their
 /// order.
 pub(crate) fn usable_hints<'a, T: ?Sized + AsRef<str> + 'a>(
     hints: impl IntoIterator<Item = &'a T>,
@@ -29,7 +46,7 @@ pub(crate) fn usable_hints<'a, T: ?Sized + AsRef<str> + 'a>(
     for hint in hints {
         let text = hint.as_ref().trim();
         let length = text.chars().count();
-        if length > MAX_IGNORED_CHARS && usable.iter().all(|(_, known)| *known != text) {
+        if length > MAX_IGNORED_HINT_CHARS && usable.iter().all(|(_, known)| *known != text) {
             usable.push((length, text));
         }
     }
@@ -37,7 +54,7 @@ pub(crate) fn usable_hints<'a, T: ?Sized + AsRef<str> + 'a>(
     usable.into_iter().map(|(_, text)| text).collect()
 }
 
-/// Renders prompts with hints inserted.
+/// Renders the teacher's prompts.
 pub(crate) struct HintedPromptBuilder<'a> {
     pub(crate) journal: &'a Journal,
     pub(crate) engine: &'a Engine,
@@ -47,47 +64,108 @@ pub(crate) struct HintedPromptBuilder<'a> {
     pub(crate) max_hints: usize,
     /// Length limit of prompt and reply together.
     pub(crate) max_tokens: usize,
+    /// Whether the teacher reads experience.
+    pub(crate) experience: &'a ExperienceOptions,
+    pub(crate) distillation: Option<DistillationKind>,
+    /// The experience of each API key that was needed so far.
+    pub(crate) known_experience: RefCell<BTreeMap<Option<String>, Option<PromptExperience>>>,
 }
 
 impl HintedPromptBuilder<'_> {
-    /// The sample's prompt with each of its usable hints; empty if it has none.
+    /// The sample's prompts with each of its usable hints and with experience; none if it has neither.
     ///
     /// # Errors
-    /// Why a sample with usable hints has no hinted prompt.
-    pub(crate) fn build(&self, sample: &SampleRecord) -> Result<Vec<HintedPrompt>, String> {
+    /// Why a sample with usable hints or experience has no prompt for the teacher.
+    pub(crate) fn build(&self, sample: &SampleRecord) -> Result<DistillationPrompts, String> {
         let hints = usable_hints(sample.hints.iter().map(|hint| &hint.text));
-        if hints.is_empty() {
-            return Ok(Vec::new());
+        let distills = self.experience.mode.distills();
+        if hints.is_empty() && !distills {
+            return Ok(DistillationPrompts::default());
         }
         let request = self
             .journal
             .prompt_inputs(sample.turn)
             .map_err(|error| error.to_string())?
             .ok_or("its request is no longer in the journal")?;
-        if self.render(&request, &request.messages)? != sample.prompt_ids {
+        // Only this loss takes nothing from the recorded log-probs.
+        let off_policy = distills
+            && request.experience.is_some()
+            && self.distillation == Some(DistillationKind::TopKDivergence);
+        let experience = match &request.experience {
+            Some(recorded) => Some(recorded.clone()),
+            None if distills => self.experience_of(request.key.as_deref())?,
+            None => None,
+        };
+        let reads_experience = off_policy || request.experience.is_none() && experience.is_some();
+        if hints.is_empty() && !reads_experience {
+            return Ok(DistillationPrompts::default());
+        }
+        let with_experience = match &experience {
+            Some(experience) => with_system_paragraph(&request.messages, &experience.text),
+            None => request.messages.clone(),
+        };
+        let recorded = match request.experience {
+            Some(_) => &with_experience,
+            None => &request.messages,
+        };
+        if self.render(&request, recorded)? != sample.prompt_ids {
             return Err(
                 "its prompt does not render to the recorded tokens; was the chat template changed?"
                     .to_owned(),
             );
         }
-        let mut prompts = Vec::new();
+        let mut prompts = DistillationPrompts::default();
+        if off_policy {
+            prompts.policy = Some(self.render(&request, &request.messages)?);
+        }
+        let entries = match (&experience, reads_experience) {
+            (Some(experience), true) => experience.entries.clone(),
+            _ => Vec::new(),
+        };
+        let mut add = |hint: Option<i64>, messages: &[Message]| -> Result<(), String> {
+            let prompt_ids = self.render(&request, messages)?;
+            if prompt_ids.len() + sample.token_ids.len() <= self.max_tokens {
+                prompts.teacher.push(HintedPrompt {
+                    hint,
+                    experience: entries.clone(),
+                    prompt_ids,
+                });
+            }
+            Ok(())
+        };
+        if hints.is_empty() {
+            add(None, &with_experience)?;
+        }
         for text in hints.into_iter().take(self.max_hints) {
             let Some(hint) = sample.hints.iter().find(|hint| hint.text.trim() == text) else {
                 continue;
             };
-            let placed = insert_hint(&request.messages, self.marker, text, hint.placement);
-            let prompt_ids = self.render(&request, &placed)?;
-            if prompt_ids.len() + sample.token_ids.len() <= self.max_tokens {
-                prompts.push(HintedPrompt {
-                    hint: hint.id,
-                    prompt_ids,
-                });
-            }
+            let placed = insert_hint(&with_experience, self.marker, text, hint.placement);
+            add(Some(hint.id), &placed)?;
         }
-        if prompts.is_empty() {
-            return Err("with its hint it exceeds the context length".to_owned());
+        if prompts.teacher.is_empty() {
+            return Err("with its hint or experience it exceeds the context length".to_owned());
         }
         Ok(prompts)
+    }
+
+    /// The active experience of an API key.
+    fn experience_of(&self, key: Option<&str>) -> Result<Option<PromptExperience>, String> {
+        let mut known = self.known_experience.borrow_mut();
+        if let Some(experience) = known.get(&key.map(str::to_owned)) {
+            return Ok(experience.clone());
+        }
+        let entries = self.journal.active_experience(key);
+        let entries = entries.map_err(|error| error.to_string())?;
+        let texts = entries.iter().map(|(_, text)| text.as_str());
+        let (tokenizer, limit) = (self.engine.tokenizer(), self.experience.max_tokens);
+        let text = experience_text(texts, tokenizer, limit).map_err(|error| error.to_string())?;
+        let experience = text.map(|(text, included)| PromptExperience {
+            text,
+            entries: included.into_iter().map(|index| entries[index].0).collect(),
+        });
+        known.insert(key.map(str::to_owned), experience.clone());
+        Ok(experience)
     }
 
     fn render(&self, request: &PromptInputs, messages: &[Message]) -> Result<Vec<u32>, String> {
@@ -111,8 +189,8 @@ impl HintedPromptBuilder<'_> {
     }
 }
 
-/// Appends the hint as a paragraph to the last user message or to the first system message. If there is no such message,
-/// inserts a system message at the start.
+/// Appends the hint as a paragraph to the last user message, or to the system message; the latter also if there is no user
+/// message.
 fn insert_hint(
     messages: &[Message],
     marker: &str,
@@ -124,22 +202,19 @@ fn insert_hint(
     } else {
         format!("{marker} {hint}")
     };
-    let mut messages = messages.to_vec();
-    let target = match placement {
-        HintPlacement::LastUser => messages
+    if placement == HintPlacement::LastUser {
+        let mut messages = messages.to_vec();
+        let target = messages
             .iter_mut()
             .rev()
-            .find(|message| message.role() == Role::User),
-        HintPlacement::System => messages
-            .iter_mut()
-            .find(|message| message.role() == Role::System),
-    };
-    match target.and_then(Message::content_mut) {
-        // Text parts are joined by a line break, so this is a paragraph of its own.
-        Some(content) => content.push_text(format!("\n{paragraph}")),
-        None => messages.insert(0, Message::system(paragraph)),
+            .find(|message| message.role() == Role::User);
+        if let Some(content) = target.and_then(Message::content_mut) {
+            // Text parts are joined by a line break, so this is a paragraph of its own.
+            content.push_text(format!("\n{paragraph}"));
+            return messages;
+        }
     }
-    messages
+    with_system_paragraph(messages, &paragraph)
 }
 
 #[cfg(test)]

@@ -103,6 +103,7 @@ pub fn import_adapter(
             provenance,
         }),
         meta: Vec::new(),
+        experience: None,
     })?;
     Ok(ImportedAdapter {
         version,

@@ -207,6 +207,7 @@ fn random_batch(load: &TrainWorkload, vocabulary: usize) -> Vec<BatchSample> {
                 advantage: Some(f64::from(reward)),
                 token_advantages: None,
                 hinted: Vec::new(),
+                off_policy: false,
                 staleness: 0,
             }
         })

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use clawhost_journal::SampleId;
+use clawhost_journal::{DistilledTurn, SampleId};
 use serde::Serialize;
 
 use crate::auxiliary::AuxiliaryReport;
@@ -55,8 +55,11 @@ pub(crate) struct Metrics {
     pub(crate) constant_groups: usize,
     /// Samples with a reward.
     pub(crate) rewarded: usize,
-    /// Samples with a usable hint.
+    /// Samples with a usable hint, or with experience for the teacher.
     pub(crate) hinted: usize,
+    /// Samples whose teacher reads experience.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) with_experience: usize,
     pub(crate) reward_mean: f64,
     /// Mean overlong penalty (0 or less) of the samples with an advantage.
     pub(crate) shaping_mean: f64,
@@ -157,6 +160,11 @@ impl Metrics {
             constant_groups: batch.constant_groups,
             rewarded: rewards.len(),
             hinted: batch.chosen.iter().filter(|c| !c.hinted.is_empty()).count(),
+            with_experience: batch
+                .chosen
+                .iter()
+                .filter(|c| c.hinted.iter().any(|prompt| !prompt.experience.is_empty()))
+                .count(),
             reward_mean: rewards.iter().sum::<f64>() / rewards.len().max(1) as f64,
             shaping_mean: per_advantage(batch.shaping),
             advantage_mean: per_advantage(advantages.iter().sum()),
@@ -174,6 +182,20 @@ impl Metrics {
         Some(rows.iter().find(|row| row.sample == sample)?.advantage)
     }
 
+    /// The turns that were distilled with experience alone: on-policy, and without a hint of their own.
+    pub(crate) fn distilled_turns(&self) -> Vec<DistilledTurn> {
+        let rows = self.update.iter().flat_map(|update| &update.moved);
+        rows.filter(|row| row.hint.is_none() && !row.off_policy && !row.experience.is_empty())
+            .filter_map(|row| {
+                Some(DistilledTurn {
+                    turn: row.turn,
+                    entries: row.experience.clone(),
+                    gap: row.teacher_kl?,
+                })
+            })
+            .collect()
+    }
+
     pub(crate) fn set_update(&mut self, report: &UpdateReport) {
         self.update = Some(UpdateMetrics {
             updates: report.updates,
@@ -187,7 +209,10 @@ impl Metrics {
             kl_old: report.kl_old,
             entropy: report.entropy,
             gradient_norm: report.gradient_norm,
-            mismatch: MismatchMetrics::new(self.samples, &report.mismatch),
+            mismatch: MismatchMetrics::new(
+                report.samples.iter().filter(|s| !s.off_policy).count(),
+                &report.mismatch,
+            ),
             parity: MismatchMetrics::new(report.parity_samples, &report.parity),
             effective_sample_share: report.mismatch.effective_share(),
             reply_tokens: report.reply_tokens,
@@ -212,6 +237,14 @@ impl Metrics {
             moved: report.samples.clone(),
         });
     }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// Counts dropped samples by kind of reason.
@@ -256,6 +289,7 @@ mod tests {
             advantage,
             token_advantages: None,
             hinted: Vec::new(),
+            off_policy: false,
             staleness: 0,
         };
         let batch = Batch {

@@ -18,7 +18,7 @@ use crate::component::Components;
 use crate::distillation::RemoteTeacher;
 use crate::error::TrainingError;
 use crate::trainer::Trainer;
-use clawhost_config::TrainingOptions;
+use clawhost_config::{ExperienceOptions, TrainingOptions};
 
 /// Runs training steps on the queued samples.
 pub struct OfflineTrainer {
@@ -69,6 +69,13 @@ impl OfflineTrainer {
     #[must_use]
     pub fn with_teacher(mut self, teacher: Option<Arc<dyn RemoteTeacher>>) -> Self {
         self.trainer.teacher = teacher;
+        self
+    }
+
+    /// Sets whether the teacher reads experience. Without this it reads none.
+    #[must_use]
+    pub fn with_experience(mut self, experience: ExperienceOptions) -> Self {
+        self.trainer.experience = experience;
         self
     }
 
@@ -131,11 +138,12 @@ impl OfflineTrainer {
         journal: Journal,
         engine: Engine,
         data: PathBuf,
-        options: TrainingOptions,
+        (options, experience): (TrainingOptions, ExperienceOptions),
         components: Components,
     ) -> Result<Option<NewStep>, TrainingError> {
         let options = without_group_wait(options);
         let mut trainer = Trainer::open_read_only(journal, engine, data, options, components)?;
+        trainer.experience = experience;
         trainer.preview(now_ms())
     }
 }

@@ -58,10 +58,19 @@ pub(crate) struct SampleReport {
     pub(crate) reward: Option<f32>,
     /// Journal id of the hint that the teacher read.
     pub(crate) hint: Option<i64>,
+    /// Journal ids of the experience that the teacher read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) experience: Vec<i64>,
+    /// Whether the reply was sampled with experience in its prompt, and distilled without it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) off_policy: bool,
     /// Mean over the trained tokens, from rewards and teacher gaps.
     pub(crate) advantage: f64,
     /// Mean of lT - lo (teacher's log-prob less the policy's before the update).
     pub(crate) gap: Option<f64>,
+    /// Estimate of KL(policy || teacher) per token, of the policy before the update.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) teacher_kl: Option<f64>,
     /// Why the teacher has no scores for this sample, if it was asked for some.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) teacher_silent: Option<String>,

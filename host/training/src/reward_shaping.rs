@@ -167,6 +167,7 @@ mod tests {
             advantage,
             token_advantages: None,
             hinted: Vec::new(),
+            off_policy: false,
             staleness: 0,
         }
     }

@@ -3,6 +3,7 @@
 //! directory.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
@@ -33,7 +34,7 @@ use crate::step_record::StepResult;
 use crate::trainer_state::TrainerState;
 use crate::update::{UpdateOutput, update};
 use crate::update_task::{UpdateError, UpdateTask};
-use clawhost_config::{HintSelection, TeacherSource, TrainingOptions};
+use clawhost_config::{ExperienceOptions, HintSelection, TeacherSource, TrainingOptions};
 
 /// What a step is computed from.
 pub(crate) struct StepInputs<'a> {
@@ -41,6 +42,8 @@ pub(crate) struct StepInputs<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) checkpoints: &'a Checkpoints,
     pub(crate) options: &'a TrainingOptions,
+    /// Whether the teacher reads experience.
+    pub(crate) experience: &'a ExperienceOptions,
     pub(crate) components: &'a StepComponents,
     pub(crate) current: &'a TrainerState,
     /// Scores replies when `training.teacher.source` is `endpoint`.
@@ -91,10 +94,13 @@ impl StepInputs<'_> {
                 HintSelection::Overlap => teacher.max_hints,
             },
             max_tokens: context,
+            experience: self.experience,
+            distillation: self.options.method.distillation(),
+            known_experience: RefCell::default(),
         };
         let rules = BatchRules {
             method: self.options.method,
-            hinted: &|sample| prompt_builder.build(sample),
+            prompts: &|sample| prompt_builder.build(sample),
             estimator_config: EstimatorConfig::from(self.options),
             overlong: overlong_penalty(&self.options.advantage),
             whitens: whitens_batch(self.options),

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use clawhost_journal::{NewAdapter, NewStep, SampleId, StepOutcome, now_ms};
+use clawhost_config::ExperienceOptions;
+use clawhost_journal::{DistilledExperience, NewAdapter, NewStep, SampleId, StepOutcome, now_ms};
 use serde_json::{Value, json};
 
 use crate::batch::Batch;
@@ -30,12 +31,14 @@ pub(crate) struct PreparedStep {
 /// Builds the journal record of a step.
 pub(crate) fn build_step_record(
     current: &TrainerState,
+    experience: &ExperienceOptions,
     batch: Batch,
     mut metrics: Metrics,
     computed: StepResult,
     (started_ms, started): (i64, Instant),
 ) -> PreparedStep {
     metrics.seconds = started.elapsed().as_secs_f64();
+    let distilled = metrics.distilled_turns();
     let parent = current.version;
     let Batch {
         chosen,
@@ -107,6 +110,11 @@ pub(crate) fn build_step_record(
             dropped,
             adapter,
             meta,
+            experience: (!distilled.is_empty()).then_some(DistilledExperience {
+                turns: distilled,
+                retire_turns: experience.retire_turns,
+                retire_gap: experience.retire_gap,
+            }),
         },
         next,
     }

@@ -34,7 +34,7 @@ use crate::retention::Retention;
 use crate::step::{Attempt, StepInputs, next_adapter_version};
 use crate::step_record::{PreparedStep, StepResult, build_step_record};
 use crate::trainer_state::{TrainerState, load_trainer_state};
-use clawhost_config::TrainingOptions;
+use clawhost_config::{ExperienceOptions, TrainingOptions};
 
 /// Runs training steps.
 pub(crate) struct Trainer {
@@ -47,6 +47,8 @@ pub(crate) struct Trainer {
     release_line: Option<i64>,
     logs: StepLogs,
     pub(crate) options: TrainingOptions,
+    /// Whether the teacher reads experience. The callers of `open` set it.
+    pub(crate) experience: ExperienceOptions,
     components: Components,
     /// The components of the step in progress.
     pub(crate) step_components: StepComponents,
@@ -161,6 +163,7 @@ impl Trainer {
             // `open` replaces it; a read-only trainer writes no logs.
             logs: StepLogs::default(),
             options,
+            experience: ExperienceOptions::default(),
             step_components: components.snapshot(),
             components,
             current,
@@ -279,6 +282,7 @@ impl Trainer {
         let computed = inputs.compute(&batch, &auxiliary, &adapters, &mut metrics, started)?;
         Ok(Some(build_step_record(
             &self.current,
+            &self.experience,
             batch,
             metrics,
             computed,
@@ -319,7 +323,15 @@ impl Trainer {
         };
         let times = (started_ms, started);
         Ok(Some(
-            build_step_record(&self.current, batch, metrics, computed, times).step,
+            build_step_record(
+                &self.current,
+                &self.experience,
+                batch,
+                metrics,
+                computed,
+                times,
+            )
+            .step,
         ))
     }
 
@@ -459,12 +471,13 @@ impl Trainer {
     }
 
     /// What the next step is computed from.
-    fn inputs(&self) -> StepInputs<'_> {
+    pub(crate) fn inputs(&self) -> StepInputs<'_> {
         StepInputs {
             journal: &self.journal,
             engine: &self.engine,
             checkpoints: &self.checkpoints,
             options: &self.options,
+            experience: &self.experience,
             components: &self.step_components,
             current: &self.current,
             teacher: self.teacher.as_deref(),

@@ -24,7 +24,7 @@ use crate::publisher::AdapterPublisher;
 use crate::state::{TrainingSnapshot, TrainingState};
 use crate::step::panic_message;
 use crate::trainer::{Due, RecordedStep, Trainer};
-use clawhost_config::TrainingOptions;
+use clawhost_config::{ExperienceOptions, TrainingOptions};
 
 /// First delay after a step that could not be recorded; doubles up to [`MAX_RETRY_DELAY`].
 const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -72,6 +72,13 @@ impl TrainingLoop {
     #[must_use]
     pub fn with_teacher(mut self, teacher: Option<Arc<dyn RemoteTeacher>>) -> Self {
         self.trainer.teacher = teacher;
+        self
+    }
+
+    /// Sets whether the teacher reads experience. Without this it reads none.
+    #[must_use]
+    pub fn with_experience(mut self, experience: ExperienceOptions) -> Self {
+        self.trainer.experience = experience;
         self
     }
 

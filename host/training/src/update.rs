@@ -122,6 +122,9 @@ pub(crate) fn update(task: &UpdateTask<'_>) -> Result<UpdateOutput, UpdateError>
     report.auxiliary = run.auxiliary.finish(&mut *session)?;
     for (chosen, recomputed) in task.chosen.iter().zip(&before) {
         let sample = &chosen.sample;
+        if chosen.off_policy {
+            continue;
+        }
         report.mismatch.add(recomputed, &sample.full_logprobs);
         if sample.adapter_version == task.active {
             report.parity_samples += 1;
@@ -388,7 +391,7 @@ impl UpdateRun<'_> {
         // Sequence-level importance weights use only the trained tokens.
         let trained = |logprobs: &[f32]| select_trained(logprobs, &target.mask);
         let weights = importance_sampling(options)
-            .filter(|_| !recomputed.is_empty())
+            .filter(|_| !(recomputed.is_empty() || chosen.off_policy))
             .map(|importance| importance.weights(&trained(recomputed), &trained(recorded)))
             .map(|weights| scatter_trained(weights, &target.mask, 1.0))
             .unwrap_or_default();
@@ -422,9 +425,15 @@ fn sample_reports(
         sample: chosen.sample.id,
         turn: chosen.sample.turn,
         reward: chosen.sample.reward,
-        hint: target.hint.map(|hint| chosen.hinted[hint].hint),
+        hint: target.hint.and_then(|hint| chosen.hinted[hint].hint),
+        experience: target
+            .hint
+            .map(|hint| chosen.hinted[hint].experience.clone())
+            .unwrap_or_default(),
+        off_policy: chosen.off_policy,
         advantage: target.advantage(),
         gap: target.gap,
+        teacher_kl: target.teacher_kl,
         teacher_silent: target.teacher_error.clone(),
         tokens: target.tokens(),
         loss: stats.loss,
@@ -451,6 +460,7 @@ mod tests {
                 advantage: Some(1.0),
                 token_advantages: None,
                 hinted: Vec::new(),
+                off_policy: false,
                 staleness: 0,
             }
         };

@@ -29,8 +29,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     adapter: Option<PathBuf>,
     /// Plugin component (judge, group judge, hint extractor, loss or advantage, detected by its exports); can be
-    /// repeated [default: the embedded judge-next-state if no judge is passed, and hint-next-state if training uses
-    /// hints and no extractor is passed]
+    /// repeated [default: the embedded judge-next-state if no judge is passed, and hint-next-state if training or
+    /// experience uses hints and no extractor is passed]
     #[arg(long, value_name = "FILE")]
     plugin: Vec<PathBuf>,
     /// Configuration file

@@ -94,7 +94,8 @@ pub(crate) fn train(args: &TrainArgs) -> Result<ExitCode> {
         config.training.clone(),
         components,
     )?
-    .with_teacher(teacher);
+    .with_teacher(teacher)
+    .with_experience(config.experience_options());
     let mut run = Run::new(args.json, &offline)?;
     while args.steps.is_none_or(|limit| run.totals.steps < limit)
         && run.step(&mut offline, args.all)?
@@ -164,7 +165,7 @@ fn preview(
         journal.clone(),
         engine,
         config.server.data_dir.clone(),
-        config.training.clone(),
+        (config.training.clone(), config.experience_options()),
         components,
     )?;
     let Some(step) = step else {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use clawhost_config::PluginsConfig;
+use clawhost_config::{ExperienceOptions, PluginsConfig};
 use clawhost_judging::{JudgeWorker, JudgingOptions};
 use clawhost_plugins::{
     CompilerCommand, Grants, HostOptions, PluginHost, PluginHostConfig, Profile,
@@ -108,6 +108,7 @@ async fn three_judges(dir: &Path) -> Arc<PluginReloader> {
         journal.clone(),
         loaded.judging(),
         JudgingOptions::default(),
+        ExperienceOptions::default(),
         PluginsConfig::default(),
     );
     let components = Components::new(&[], &ComponentOptions::default())

@@ -263,6 +263,41 @@ const SPECS: &[Spec] = &[
         memory: true,
         overrides: &[],
     },
+    Spec {
+        name: "inject",
+        about: "The frozen model with the experience of the server in the system message",
+        trains: false,
+        memory: false,
+        overrides: &["experience.mode=inject"],
+    },
+    Spec {
+        name: "distill-experience",
+        about: "Distils from the policy with its experience, by the reverse KL over 64 tokens and a tail, with rehearsal",
+        trains: true,
+        memory: false,
+        overrides: &[
+            "experience.mode=distill",
+            "training.method=opd-topk",
+            "training.teacher.source=policy",
+            "training.teacher.top_k=64",
+            "training.pairs.loss=none",
+            "training.rehearsal.enabled=true",
+        ],
+    },
+    Spec {
+        name: "both-experience",
+        about: "The same, with the experience in the system message of three conversations in four until the weights follow it",
+        trains: true,
+        memory: false,
+        overrides: &[
+            "experience.mode=both",
+            "training.method=opd-topk",
+            "training.teacher.source=policy",
+            "training.teacher.top_k=64",
+            "training.pairs.loss=none",
+            "training.rehearsal.enabled=true",
+        ],
+    },
 ];
 
 impl Arm {
@@ -362,18 +397,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arms_are_named_once_and_only_training_arms_set_keys() {
+    fn arms_are_named_once_and_only_training_arms_set_keys_of_training() {
         let names: HashSet<&str> = Arm::ALL.into_iter().map(Arm::name).collect();
         assert_eq!(names.len(), Arm::ALL.len());
         for arm in Arm::ALL {
-            assert!(arm.trains() || arm.overrides().is_empty(), "{}", arm.name());
             assert!(!(arm.trains() && arm.remembers()));
             for set in arm.overrides() {
-                assert!(
-                    set.split_once('=')
-                        .is_some_and(|(key, _)| key.starts_with("training.")),
-                    "{set}"
-                );
+                let (key, _) = set.split_once('=').unwrap();
+                let trains = key.starts_with("training.");
+                assert!(trains || key.starts_with("experience."), "{set}");
+                assert!(!trains || arm.trains(), "{}: {set}", arm.name());
             }
         }
         assert_eq!(

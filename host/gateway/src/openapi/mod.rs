@@ -12,7 +12,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 pub(crate) use operation::{
-    Operation, RequestSchema, ResponseBody, SchemaFn, delete, get, part, post, schema,
+    Operation, RequestSchema, ResponseBody, SchemaFn, delete, get, part, post, put, schema,
 };
 pub(crate) use types::{Document, ErrorBody, Event, Explained, MessagesError};
 

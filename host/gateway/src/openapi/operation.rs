@@ -91,7 +91,7 @@ macro_rules! methods {
         )*
     };
 }
-methods!(get, post, delete);
+methods!(get, post, put, delete);
 
 impl Operation {
     pub(crate) fn body(mut self, schema: RequestSchema, example: Value) -> Self {

@@ -41,6 +41,7 @@ const SCRIPT: &str = concat!(
     include_str!("script/plots.js"),
     include_str!("script/tables.js"),
     include_str!("script/releases.js"),
+    include_str!("script/experience.js"),
     include_str!("script/chat.js"),
     include_str!("script/main.js"),
 );

@@ -13,12 +13,12 @@ use crate::error::ApiError;
 use crate::keys::Scope;
 use crate::shared::Shared;
 
-/// The prompt tokens of a request, rendered with the current time.
+/// The prompt tokens of a request, rendered with the current time and without experience.
 pub(crate) fn prompt_ids(
     engine: &Engine,
     request: &mut InferenceRequest,
 ) -> Result<Vec<u32>, ApiError> {
-    Ok(Prompt::render(engine, request, now_ms())?.ids)
+    Ok(Prompt::render(engine, request, &mut None, now_ms())?.ids)
 }
 
 /// Reads the body of a request of the scope `chat`, and runs `work` with it off the async threads.

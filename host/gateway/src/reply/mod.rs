@@ -11,7 +11,7 @@
 //! | `dialect` | the trait that each API dialect implements |
 //! | `request`, `format`, `tools`, `session`, `variables` | the validated request, independent of the dialect |
 //! | `unsupported` | fields that would change the reply and are rejected |
-//! | `start`, `prompt`, `truncation`, `constraint` | render, truncate, constrain, submit to the engine, record |
+//! | `start`, `experience`, `prompt`, `truncation`, `constraint` | add experience, render, truncate, constrain, submit to the engine, record |
 //! | `choice`, `delta`, `abort_reason` | one choice from its first token to its record |
 //! | `context` | a reply in progress: its ids, headers and token counts |
 //! | `count` | counts prompt tokens without generating |
@@ -24,6 +24,7 @@ mod context;
 mod count;
 mod delta;
 mod dialect;
+mod experience;
 mod format;
 mod full;
 mod prompt;

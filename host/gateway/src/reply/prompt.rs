@@ -1,7 +1,10 @@
 //! Renders the chat template and tokenizes the prompt.
 
-use clawhost_chat::{ChatInput, Content, Message, ReplyParserOptions, TemplateError};
+use clawhost_chat::{
+    ChatInput, Content, Message, ReplyParserOptions, TemplateError, with_system_paragraph,
+};
 use clawhost_engine::Engine;
+use clawhost_journal::PromptExperience;
 
 use super::truncation::{self, Truncation};
 use super::{InferenceRequest, PromptEnd, ToolChoice};
@@ -18,21 +21,29 @@ impl Prompt {
     /// Renders the chat template with the time `received_ms` (unix milliseconds) and tokenizes the result. A template may
     /// use the time; it is recorded with the request, so that the same prompt can be rendered again. Removes messages
     /// from `request` that truncation drops.
+    ///
+    /// `experience` is added to the system message of the prompt, not of `request`. If the prompt would then be too long,
+    /// it is rendered without, and `experience` becomes none.
     pub(super) fn render(
         engine: &Engine,
         request: &mut InferenceRequest,
+        experience: &mut Option<PromptExperience>,
         received_ms: i64,
     ) -> Result<Self, ApiError> {
+        if let Some(added) = experience {
+            let messages = with_system_paragraph(&request.messages, &added.text);
+            let prompt = Self::render_messages(engine, request, &messages, received_ms)?;
+            if prompt.ids.len() <= request.max_prompt_tokens(engine.context()) {
+                return Ok(prompt);
+            }
+            *experience = None;
+        }
         let prompt = Self::render_messages(engine, request, &request.messages, received_ms)?;
         match request.truncation {
             Truncation::None => Ok(prompt),
             Truncation::Tokens(tokens) => Ok(prompt.truncate(engine, request, tokens)),
             Truncation::Messages => {
-                let reserved = truncation::reserved_reply_tokens(
-                    engine.context(),
-                    request.sampling.max_tokens,
-                );
-                let limit = engine.context() - reserved;
+                let limit = request.max_prompt_tokens(engine.context());
                 if prompt.ids.len() <= limit {
                     return Ok(prompt);
                 }

@@ -5,7 +5,7 @@ use clawhost_engine::SamplingParams;
 use clawhost_journal::SamplingRecord;
 use serde_json::{Map, Value};
 
-use super::truncation::Truncation;
+use super::truncation::{Truncation, reserved_reply_tokens};
 use super::{SessionFields, TextFormat, Tools};
 use crate::error::ApiError;
 
@@ -48,6 +48,16 @@ pub(crate) struct InferenceRequest {
 }
 
 impl InferenceRequest {
+    /// Most tokens of a prompt that leaves room for the reply, or that truncation leaves as it is.
+    pub(super) fn max_prompt_tokens(&self, context: usize) -> usize {
+        match self.truncation {
+            Truncation::None | Truncation::Messages => {
+                context - reserved_reply_tokens(context, self.sampling.max_tokens)
+            }
+            Truncation::Tokens(tokens) => tokens.limit(context, self.sampling.max_tokens),
+        }
+    }
+
     /// Removes and returns the message that the reply continues, if any. It is recorded as the beginning of the reply,
     /// because the client sends back the whole message. `messages` is the name of the conversation field.
     pub(super) fn take_continued_message(

@@ -14,7 +14,7 @@ use super::abort_reason::AbortReason;
 use super::choice::ChoiceFactory;
 use super::context::Reply;
 use super::prompt::Prompt;
-use super::{Dialect, InferenceRequest, RawRequest, ReplyContext, constraint};
+use super::{Dialect, InferenceRequest, RawRequest, ReplyContext, constraint, experience};
 use crate::admission::Slot;
 use crate::auth::Caller;
 use crate::connection::Peer;
@@ -65,7 +65,8 @@ impl RequestContext {
         )?;
         request.sampling.constraint = constraint::from_request(&request, D::FORMAT_FIELD)?;
         let received_ms = now_ms();
-        let prompt = Prompt::render(engine, &mut request, received_ms)
+        let mut experience = experience::for_request(&shared, &self.caller, &request, received_ms)?;
+        let prompt = Prompt::render(engine, &mut request, &mut experience, received_ms)
             .map_err(|error| error.param(D::PROMPT_FIELD))?;
         let continued_message = request.take_continued_message(D::PROMPT_FIELD)?;
         if let Some(constraint) = &mut request.sampling.constraint {
@@ -98,6 +99,7 @@ impl RequestContext {
             messages: request.messages.clone(),
             tools: request.tools.definitions.clone(),
             template: request.template.clone(),
+            experience,
             received_ms: Some(received_ms),
             prompt_ids: prompt.ids.clone(),
             sampling: request.sampling_record(generations.iter().map(Generation::seed)),

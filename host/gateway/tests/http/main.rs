@@ -18,6 +18,7 @@ mod disconnect;
 mod document;
 mod encoding;
 mod events;
+mod experience;
 mod feedback;
 mod fields;
 mod health;

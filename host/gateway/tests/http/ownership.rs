@@ -32,6 +32,8 @@ enum Id {
     Response,
     Model,
     Step,
+    /// Of an entry of experience.
+    Entry,
 }
 
 impl Id {
@@ -43,7 +45,7 @@ impl Id {
             Self::Turn => "999999999",
             Self::Response => "resp_00000000000000000000000000000000",
             Self::Model => "tiny:99",
-            Self::Step => "99",
+            Self::Step | Self::Entry => "99",
         }
     }
 }
@@ -123,6 +125,8 @@ const ROWS: &[Row] = &[
     row("DELETE /v1/sessions/{id} id", Id::Session, BY_ID),
     row("DELETE /v1/sessions/{id} id", Id::Name, BY_NAME),
     row("GET /v1/turns/{id}/explain id", Id::Turn, BY_ID),
+    row("PUT /v1/experience/{id} id", Id::Entry, BY_ID),
+    row("DELETE /v1/experience/{id} id", Id::Entry, BY_ID),
     // A step has samples of all keys.
     row(
         "GET /v1/steps/{id} id",
@@ -156,11 +160,13 @@ fn places(document: &Value) -> BTreeSet<String> {
     found
 }
 
-/// The records of one key: one reply in a named session; the journal has nothing else.
+/// The records of one key: one reply in a named session, and an entry of experience from another one;
+/// the journal has nothing else.
 struct Collected {
     session: String,
     turn: i64,
     response: String,
+    entry: i64,
 }
 
 impl Collected {
@@ -174,7 +180,9 @@ impl Collected {
         let answer = ApiResponse::read(request.send().await.unwrap()).await;
         let turn = answer.turn();
         assert_eq!(answer.header("x-clawhost-session"), NAME);
+        let entry = crate::experience::entry_of(server, "key-of-ann", "Be brief, please.").await;
         Self {
+            entry,
             session: server.turn(turn).session.to_string(),
             turn,
             response: answer.ok()["id"].as_str().unwrap().to_owned(),
@@ -189,6 +197,7 @@ impl Collected {
             Id::Response => self.response.clone(),
             Id::Model => "tiny".to_owned(),
             Id::Step => "1".to_owned(),
+            Id::Entry => self.entry.to_string(),
         }
     }
 
@@ -222,6 +231,7 @@ async fn send(server: &Server, row: &Row, key: Option<&str>, id: &str) -> ApiRes
         }
         "/v1/responses" | "/v1/responses/input_tokens" => json!({"input": "B"}),
         "/v1/feedback" => json!({"score": 1}),
+        "/v1/experience/{id}" => json!({"text": "Be brief."}),
         _ => json!({}),
     };
     if name == "X-Session-Id" {
@@ -232,7 +242,7 @@ async fn send(server: &Server, row: &Row, key: Option<&str>, id: &str) -> ApiRes
             _ => json!(id),
         };
     }
-    if method == Method::POST {
+    if method == Method::POST || method == Method::PUT {
         request = request.json(&body);
     }
     ApiResponse::read(request.send().await.unwrap()).await
@@ -276,7 +286,7 @@ async fn every_path_with_an_id_checks_the_owner() {
     let mut wrong = Vec::new();
     for row in ROWS {
         let kind = match row.id {
-            Id::Session | Id::Turn | Id::Response => "id",
+            Id::Session | Id::Turn | Id::Response | Id::Entry => "id",
             Id::Name => "name",
             Id::Model | Id::Step => "shared",
         };

@@ -138,6 +138,7 @@ async fn page_shows_the_state_and_changes_it() {
         browser.wait_for("document.body.dataset.snapshots >= 1");
         shows_plots_and_tables(browser);
         chats(server, browser);
+        edits_experience(server, browser);
         changes_releases(server, browser);
         if let Some(folder) = std::env::var_os("CLAWHOST_SCREENSHOTS") {
             let folder = PathBuf::from(folder);
@@ -248,6 +249,34 @@ fn chats(server: &Server, browser: &mut Chromium) {
     browser.wait_for(
         "document.querySelectorAll('.message.assistant')[2].innerText.includes('stopped')",
     );
+}
+
+fn edits_experience(server: &Server, browser: &mut Chromium) {
+    let hidden = "document.getElementById('experience-section').hidden";
+    browser.wait_for(hidden);
+    crate::experience::say(&server.journal, 13, "Please answer in <b>one</b> sentence.");
+    let field = "document.querySelector('#experience textarea')";
+    browser.wait_for(&format!(
+        "{field}?.value === 'Please answer in <b>one</b> sentence.'"
+    ));
+    browser.click("#experience .actions button");
+    let state = "document.querySelector('#experience [data-label=state]').innerText";
+    browser.wait_for(&format!("{state}.includes('retired by hand')"));
+    browser.evaluate(&format!(
+        "{field}.value = 'Be brief.'; {field}.dispatchEvent(new Event('change'))"
+    ));
+    browser.wait_for(&format!("{state} === 'active'"));
+    assert_eq!(
+        server.journal.experience(None).unwrap()[0].text,
+        "Be brief."
+    );
+    confirm(
+        browser,
+        "#experience .actions button:nth-child(2)",
+        "Delete this entry?",
+    );
+    browser.wait_for(hidden);
+    assert!(server.journal.experience(None).unwrap().is_empty());
 }
 
 fn changes_releases(server: &Server, browser: &mut Chromium) {

@@ -72,6 +72,7 @@ impl ReleaseChain {
                 provenance: json!({}),
             }),
             meta: Vec::new(),
+            experience: None,
         };
         self.adapters
             .lock()

@@ -71,6 +71,7 @@ fn no_signal(sample: SampleId) -> NewStep {
         dropped: vec![],
         adapter: None,
         meta: vec![],
+        experience: None,
     }
 }
 
@@ -135,6 +136,7 @@ fn an_explanation_covers_a_turn_from_reply_to_adapter() {
             provenance: json!({}),
         }),
         meta: vec![],
+        experience: None,
     };
     server.journal.commit_step(&step).unwrap();
 
@@ -195,6 +197,7 @@ fn explanations_cover_samples_without_a_reward() {
         turn: turn.into(),
         verdicts: &[],
         hints: &[hint],
+        experience: None,
         receipts: &[],
         outcome: JudgementOutcome::Sample(&sample),
     };
@@ -394,6 +397,7 @@ fn a_step_explanation_lists_its_samples() {
             provenance: json!({}),
         }),
         meta: vec![],
+        experience: None,
     };
     let id = server.journal.commit_step(&step).unwrap();
     let explanation = explain_step(&server.journal, id).unwrap().unwrap();

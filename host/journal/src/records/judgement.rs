@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{NewHint, PluginMetrics, Retraction, SampleHint, SampleState, TurnRecord};
+use super::{
+    NewExperience, NewHint, PluginMetrics, Retraction, SampleHint, SampleState, TurnRecord,
+};
 use crate::ids::{SampleId, SessionId, StepId, TurnId};
 
 /// Result of a judge: a reward, or a reason for no verdict. No verdict is never a zero reward.
@@ -79,6 +81,8 @@ pub struct NewJudgement<'a> {
     pub verdicts: &'a [VerdictRecord],
     /// Results of the hint extractors.
     pub hints: &'a [NewHint],
+    /// The hint that is kept as experience.
+    pub experience: Option<NewExperience>,
     /// The receipts of all plugin calls.
     pub receipts: &'a [Value],
     /// The outcome.

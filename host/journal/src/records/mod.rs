@@ -2,6 +2,7 @@
 //! the same.
 
 mod evidence;
+mod experience;
 mod hint;
 mod judgement;
 mod matched;
@@ -12,6 +13,10 @@ mod step;
 mod turn;
 
 pub use evidence::{Feedback, JudgingState, NewRetraction, Retraction};
+pub use experience::{
+    DistilledExperience, DistilledTurn, ExperienceEdit, ExperienceEntry, ExperienceState,
+    NewExperience, PromptExperience,
+};
 pub use hint::{HintOutcome, HintPlacement, HintRecord, NewHint, SampleHint};
 pub use judgement::{
     EpisodeStep, EvidenceSnapshot, HintSource, JudgementOutcome, JudgementRecord, NeutralChoice,

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::DistilledExperience;
 use crate::ids::{SampleId, StepId};
 use crate::string_enum::string_enum;
 
@@ -73,6 +74,9 @@ pub struct NewStep {
     pub adapter: Option<NewAdapter>,
     /// Entries of the journal's key-value table that change with the step.
     pub meta: Vec<(String, String)>,
+    /// The experience that was distilled. Default: none.
+    #[serde(default)]
+    pub experience: Option<DistilledExperience>,
 }
 
 /// An adapter to insert.

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    Feedback, JudgingState, MatchRecord, NewRetraction, Retraction, SampleState, SamplingRecord,
-    StepOutcome,
+    Feedback, JudgingState, MatchRecord, NewRetraction, PromptExperience, Retraction, SampleState,
+    SamplingRecord, StepOutcome,
 };
 use crate::ids::{SampleId, SessionId, TurnId};
 use crate::string_enum::string_enum;
@@ -126,6 +126,9 @@ pub struct NewTurn {
     /// Chat template variables besides messages and tools, such as `enable_thinking`. Default: empty.
     #[serde(default)]
     pub template: Map<String, Value>,
+    /// The experience in the prompt, which is not part of `messages`. Default: none.
+    #[serde(default)]
+    pub experience: Option<PromptExperience>,
     /// Token ids of the rendered prompt.
     pub prompt_ids: Vec<u32>,
     /// Effective sampling parameters; the temperature is finite.
@@ -198,6 +201,9 @@ pub struct TurnRecord {
     /// Chat template variables besides messages and tools.
     #[serde(default)]
     pub template: Map<String, Value>,
+    /// The experience in the prompt, which is not part of `messages`.
+    #[serde(default)]
+    pub experience: Option<PromptExperience>,
     /// Token ids of the rendered prompt.
     pub prompt_ids: Vec<u32>,
     /// Effective sampling parameters.
@@ -284,6 +290,11 @@ pub struct PromptInputs {
     pub template: Map<String, Value>,
     /// Arrival time of the request, unix milliseconds. The template sees this time, truncated to seconds.
     pub received_ms: i64,
+    /// Name of the API key.
+    pub key: Option<String>,
+    /// The experience in the prompt, which is not part of `messages`.
+    #[serde(default)]
+    pub experience: Option<PromptExperience>,
 }
 
 /// A recorded session.
@@ -327,6 +338,9 @@ pub struct ForgetRecord {
     /// Number of deleted hint extractor results. Default: 0.
     #[serde(default)]
     pub hints: u64,
+    /// Number of experience entries that were forgotten with it. Default: 0.
+    #[serde(default)]
+    pub experience: u64,
     /// Number of deleted pieces of feedback.
     pub feedback: u64,
     /// Versions of the adapters that were trained on it, directly or through a parent, ascending.

@@ -69,6 +69,7 @@ fn commit_group(
             turn: EvidenceSnapshot::from(&journal.record(*turn)),
             verdicts,
             hints: &[],
+            experience: None,
             receipts: if at == 0 { &receipts } else { &[] },
             outcome: match sample {
                 Some(sample) => JudgementOutcome::Sample(sample),
@@ -225,6 +226,7 @@ fn later_evidence_keeps_the_sample_unless_the_outcome_replaces_it() {
             turn: EvidenceSnapshot::from(&seen),
             verdicts: &[],
             hints: &[],
+            experience: None,
             receipts: &[],
             outcome: JudgementOutcome::KeepPrevious(Some("no verdict: cpu")),
         };

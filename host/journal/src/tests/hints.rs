@@ -29,6 +29,7 @@ fn commit(journal: &Journal, turn: TurnId, hints: &[NewHint]) -> Result<(), Jour
         turn: turn.into(),
         verdicts: &[verdict(-1.0)],
         hints,
+        experience: None,
         receipts: &[],
         outcome: JudgementOutcome::Skipped("neutral verdict"),
     };
@@ -89,6 +90,7 @@ fn commit_judged(
         turn: turn.into(),
         verdicts: &[],
         hints,
+        experience: None,
         receipts: &[],
         outcome,
     })

@@ -3,6 +3,7 @@
 mod choice_groups;
 mod concurrency;
 mod corruption;
+mod experience;
 mod export;
 mod finalize;
 mod forget;
@@ -61,6 +62,7 @@ pub(super) fn new_turn(parent: Option<TurnId>) -> NewTurn {
         messages: vec![Message::user("what is 7 × 8?")],
         tools: Vec::new(),
         template: serde_json::Map::new(),
+        experience: None,
         prompt_ids: vec![1, 2, u32::MAX],
         sampling: SamplingParams {
             temperature: 0.7,
@@ -142,6 +144,7 @@ pub(super) fn step(trained: &[SampleId]) -> NewStep {
         dropped: Vec::new(),
         adapter: None,
         meta: Vec::new(),
+        experience: None,
     }
 }
 

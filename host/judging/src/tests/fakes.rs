@@ -328,6 +328,7 @@ impl Fixture {
             messages: template.messages,
             tools: template.tools,
             template: template.template,
+            experience: None,
             prompt_ids: vec![1, 2],
             sampling: template.sampling,
             adapter_version: 0,

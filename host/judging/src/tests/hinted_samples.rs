@@ -59,6 +59,7 @@ fn train(fixture: &Fixture) {
         dropped: Vec::new(),
         adapter: None,
         meta: Vec::new(),
+        experience: None,
     };
     fixture.journal.commit_step(&step).unwrap();
 }

@@ -6,6 +6,7 @@ use clawhost_journal::{
     TurnRecord, TurnState,
 };
 
+mod experience;
 mod fakes;
 mod group;
 mod hinted_samples;
@@ -33,6 +34,7 @@ pub(crate) fn turn(id: i64) -> TurnRecord {
         messages: vec![Message::user("hi")],
         tools: Vec::new(),
         template: serde_json::Map::new(),
+        experience: None,
         prompt_ids: vec![1],
         sampling: SamplingRecord::default(),
         temperature: 1.0,

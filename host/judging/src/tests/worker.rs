@@ -33,6 +33,15 @@ pub(super) async fn run_judging_with(
 ) -> JudgingSnapshot {
     let together = !set.groups.is_empty();
     let judging = JudgeWorker::with(fixture.journal.clone(), set, options);
+    run_worker(fixture, judging, together).await
+}
+
+/// Runs a worker until no turn is ready, nor any group of choices if it judges them together.
+pub(super) async fn run_worker(
+    fixture: &Fixture,
+    judging: JudgeWorker,
+    together: bool,
+) -> JudgingSnapshot {
     let state = judging.status();
     let (stop, stopped) = watch::channel(false);
     let task = tokio::spawn(judging.run(stopped));
@@ -301,6 +310,7 @@ async fn late_feedback_replaces_queued_samples_and_never_retrains_the_same_rewar
             dropped: Vec::new(),
             adapter: None,
             meta: Vec::new(),
+            experience: None,
         })
         .unwrap();
     fixture.add_feedback(turn, Some(0.25), None);

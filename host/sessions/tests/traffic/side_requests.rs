@@ -287,6 +287,7 @@ fn a_sample_of_a_side_request_is_dropped_and_the_user_message_is_judged() {
                 dropped: Vec::new(),
                 adapter: None,
                 meta: Vec::new(),
+                experience: None,
             };
             server.journal.commit_step(&step).unwrap();
         }

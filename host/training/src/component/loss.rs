@@ -41,8 +41,10 @@ impl<'a> LossInput<'a> {
     /// The old log-probs in the importance ratio.
     pub(crate) fn old(&self, ratio: OldLogprobsSource) -> &'a [f32] {
         match ratio {
-            OldLogprobsSource::Recorded => &self.chosen.sample.full_logprobs,
-            OldLogprobsSource::Recomputed => self.recomputed,
+            OldLogprobsSource::Recorded if !self.chosen.off_policy => {
+                &self.chosen.sample.full_logprobs
+            }
+            OldLogprobsSource::Recorded | OldLogprobsSource::Recomputed => self.recomputed,
         }
     }
 }

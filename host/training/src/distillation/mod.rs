@@ -17,7 +17,7 @@ use clawhost_plugins::Requirements;
 use crate::batch_sample::BatchSample;
 use crate::forced_tokens;
 use crate::loss::OnPolicyDistillation;
-use crate::loss::count_shared_tokens;
+use crate::loss::{count_shared_tokens, sum_kl};
 use crate::options::topk_select;
 use crate::packing::ModelInput;
 use crate::update_task::{UpdateError, UpdateTask};
@@ -214,6 +214,7 @@ fn apply_teacher_scores(
         .map(|value| value.is_finite().then_some(*value))
         .collect();
     target.gap = mean_gap(&teacher, &before.logprobs);
+    target.teacher_kl = mean_kl(&teacher, &before.logprobs);
     target.teacher = hinted_scores.scored.logprobs;
     if plan.teacher != TeacherCandidates::None {
         target.topk_tokens = Some(TopKTokens {
@@ -273,6 +274,19 @@ fn mean_gap(teacher: &[Option<f32>], old: &[f32]) -> Option<f64> {
         .filter_map(|(teacher, old)| Some(f64::from((*teacher)?) - f64::from(*old)))
         .collect();
     (!gaps.is_empty()).then(|| gaps.iter().sum::<f64>() / gaps.len() as f64)
+}
+
+/// Mean of the clamped k3 estimates over the tokens with a teacher value.
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "token counts are far below 2^53"
+)]
+fn mean_kl(teacher: &[Option<f32>], old: &[f32]) -> Option<f64> {
+    let both = teacher.iter().zip(old);
+    let (teacher, old): (Vec<f32>, Vec<f32>) = both
+        .filter_map(|(teacher, old)| Some(((*teacher)?, *old)))
+        .unzip();
+    (!old.is_empty()).then(|| sum_kl(&teacher, &old) / old.len() as f64)
 }
 
 /// The teacher's scores of one sample.

@@ -20,6 +20,8 @@ pub(crate) struct TrainingTarget {
     pub(crate) hint: Option<usize>,
     /// Mean of lT - lo over the tokens with a teacher value.
     pub(crate) gap: Option<f64>,
+    /// Estimate of KL(policy || teacher) per token.
+    pub(crate) teacher_kl: Option<f64>,
     /// Why the teacher returned no scores.
     pub(crate) teacher_error: Option<String>,
 }

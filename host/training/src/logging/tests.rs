@@ -15,6 +15,7 @@ fn step(loss: f64) -> NewStep {
         dropped: Vec::new(),
         adapter: None,
         meta: Vec::new(),
+        experience: None,
     }
 }
 

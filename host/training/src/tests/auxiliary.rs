@@ -8,7 +8,9 @@ use clawhost_journal::{
 };
 
 use super::fixture::{Fixture, options};
-use clawhost_config::{PairLoss, TeacherEndpoint, TeacherSource, TrainingMethod, TrainingOptions};
+use clawhost_config::{
+    ExperienceOptions, PairLoss, TeacherEndpoint, TeacherSource, TrainingMethod, TrainingOptions,
+};
 
 /// The prompt of the first reply of a conversation.
 const PROMPT: [u32; 3] = [1, 2, 3];
@@ -391,7 +393,7 @@ fn a_preview_writes_no_replies() {
         fixture.journal.clone(),
         fixture.engine.clone(),
         fixture.data(),
-        options,
+        (options, ExperienceOptions::default()),
         crate::Components::default(),
     );
     let step = preview.unwrap().unwrap();

@@ -87,6 +87,7 @@ fn batch(fixture: &mut Fixture) -> Vec<BatchSample> {
                 advantage: Some(f64::from(reward)),
                 token_advantages: None,
                 hinted: Vec::new(),
+                off_policy: false,
                 staleness: 0,
             }
         })
@@ -330,7 +331,8 @@ fn the_top_k_distillation_component_matches_the_native_loss() {
         let mut prompt_ids = chosen.sample.prompt_ids.clone();
         prompt_ids.extend((0..6).map(|at| 1 + u32::try_from(i * 5 + at).unwrap() % 22));
         chosen.hinted = vec![HintedPrompt {
-            hint: 1,
+            hint: Some(1),
+            experience: Vec::new(),
             prompt_ids,
         }];
     }
@@ -395,7 +397,7 @@ fn the_rloo_component_matches_the_native_estimator() {
     let step_components = components.snapshot();
     let rules = |component| BatchRules {
         method: crate::TrainingMethod::Binary,
-        hinted: &|_| Ok(Vec::new()),
+        prompts: &|_| Ok(crate::hints::DistillationPrompts::default()),
         estimator_config: Estimator::Rloo.into(),
         overlong: None,
         whitens: false,

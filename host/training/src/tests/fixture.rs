@@ -15,8 +15,9 @@ use clawhost_engine::{
 };
 use clawhost_journal::{
     Completion, Finish, HintOutcome, HintPlacement, Journal, JudgementOutcome, MatchRecord,
-    NewHint, NewJudgement, NewRequest, NewSample, NewTurn, NextState, PluginMetrics, SampleId,
-    SampleProvenance, SampleRecord, SessionId, SessionUpsert, TurnId, TurnKind,
+    NewExperience, NewHint, NewJudgement, NewRequest, NewSample, NewTurn, NextState, PluginMetrics,
+    PromptExperience, SampleId, SampleProvenance, SampleRecord, SessionId, SessionUpsert, TurnId,
+    TurnKind,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -40,6 +41,14 @@ pub(super) struct Fixture {
     pub(super) omit_forced: bool,
     /// Baseline key of the samples.
     pub(super) baseline_key: String,
+    /// Whether hints are kept as experience.
+    pub(super) keeps_experience: bool,
+    /// The experience in the prompts of the next samples.
+    pub(super) injected: Option<PromptExperience>,
+    /// What the tokenizer knows of this is in front of the prompts of the next samples.
+    pub(super) system: String,
+    /// Arrival time of the next requests.
+    pub(super) received_ms: i64,
 }
 
 /// Token ids, their log-probs with and without sampling filters, and the indices of forced tokens.
@@ -90,7 +99,13 @@ pub(super) fn engine_on(backend: WrappedBackend) -> Engine {
     Engine::new(
         Arc::new(backend),
         Arc::new(Tokenizer::from_bytes(tokenizer.to_string().as_bytes()).unwrap()),
-        Arc::new(ChatTemplate::new("{{ messages[0].content }}", []).unwrap()),
+        Arc::new(
+            ChatTemplate::new(
+                "{% for message in messages %}{{ message.content }}{% endfor %}",
+                [],
+            )
+            .unwrap(),
+        ),
         EngineOptions::default(),
     )
     .unwrap()
@@ -130,6 +145,10 @@ impl Fixture {
             shifted: None,
             omit_forced: false,
             baseline_key: "default".to_owned(),
+            keeps_experience: false,
+            injected: None,
+            system: String::new(),
+            received_ms: 1,
         }
     }
 
@@ -162,7 +181,9 @@ impl Fixture {
     /// A sample with hints and optionally a reward.
     pub(super) fn hinted_sample(&mut self, reward: Option<f32>, hints: &[&str]) -> SampleId {
         self.count += 1;
-        let prompt: Vec<u32> = (0..5).map(|i| 1 + (i * 7 + self.count * 3) % 23).collect();
+        let message: Vec<u32> = (0..5).map(|i| 1 + (i * 7 + self.count * 3) % 23).collect();
+        let mut prompt = self.engine.tokenizer().encode(&self.system).unwrap();
+        prompt.extend(&message);
         let served = self.engine.active();
         let mut generation = self
             .engine
@@ -201,7 +222,7 @@ impl Fixture {
             *logprob += 0.1;
         }
         let drawn = (ids, logprobs, full, forced);
-        self.store(prompt, drawn, served.version, reward, hints)
+        self.store_message((message, prompt), drawn, served.version, reward, hints)
     }
 
     pub(super) fn record(
@@ -233,13 +254,14 @@ impl Fixture {
             group: format!("g{}", self.count),
             kind: TurnKind::Unknown,
             parent: None,
-            received_ms: 1,
+            received_ms: self.received_ms,
             key: None,
             request_digest: String::new(),
             // The template renders only the content, and every token is one letter.
             messages: vec![Message::user(letters(prompt_ids))],
             tools: Vec::new(),
             template: serde_json::Map::new(),
+            experience: self.injected.clone(),
             prompt_ids: prompt_ids.to_vec(),
             sampling: SamplingParams {
                 temperature: self.temperature,
@@ -263,12 +285,26 @@ impl Fixture {
     fn store(
         &self,
         prompt_ids: Vec<u32>,
+        sampled: Sampled,
+        adapter_version: u64,
+        reward: Option<f32>,
+        hints: &[&str],
+    ) -> SampleId {
+        let prompt = (prompt_ids.clone(), prompt_ids);
+        self.store_message(prompt, sampled, adapter_version, reward, hints)
+    }
+
+    /// Records a sample whose user message and prompt have these token ids.
+    fn store_message(
+        &self,
+        (message, prompt_ids): (Vec<u32>, Vec<u32>),
         (token_ids, logprobs, full_logprobs, forced): Sampled,
         adapter_version: u64,
         reward: Option<f32>,
         hints: &[&str],
     ) -> SampleId {
-        let mut request = self.request(&prompt_ids);
+        let mut request = self.request(&message);
+        request.turns[0].prompt_ids = prompt_ids;
         request.turns[0].adapter_version = adapter_version;
         let id: TurnId = self.journal.record_request(&request).unwrap()[0];
         let completion = Completion {
@@ -305,6 +341,10 @@ impl Fixture {
             turn: id.into(),
             verdicts: &[],
             hints: &hints,
+            experience: self.keeps_experience.then_some(NewExperience {
+                hint: 0,
+                max_entries: 8,
+            }),
             receipts: &[],
             outcome: JudgementOutcome::Sample(&sample),
         };

@@ -211,7 +211,8 @@ fn every_method_has_the_same_initial_loss_for_adapter_and_full_parameters() {
             let sample = fixture.sample_record(id);
             let hinted = (0..2)
                 .map(|hint| HintedPrompt {
-                    hint: i64::from(hint),
+                    hint: Some(i64::from(hint)),
+                    experience: Vec::new(),
                     prompt_ids: [sample.prompt_ids.clone(), vec![2 + hint + i, 9, 4 + hint]]
                         .concat(),
                 })
@@ -221,6 +222,7 @@ fn every_method_has_the_same_initial_loss_for_adapter_and_full_parameters() {
                 advantage: Some(f64::from(reward)),
                 token_advantages: None,
                 hinted,
+                off_policy: false,
                 staleness: 0,
             }
         })

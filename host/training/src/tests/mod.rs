@@ -8,6 +8,7 @@ mod components;
 mod distillation;
 mod engine_verification;
 mod estimators;
+mod experience;
 mod fixture;
 mod forced_tokens;
 mod full;
@@ -50,7 +51,7 @@ pub(crate) fn tiny_model(seed: u64) -> Model {
     let config = serde_json::json!({
         "architectures": ["Qwen3ForCausalLM"], "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
         "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "vocab_size": 24,
-        "max_position_embeddings": 64, "tie_word_embeddings": true, "eos_token_id": 0,
+        "max_position_embeddings": 128, "tie_word_embeddings": true, "eos_token_id": 0,
     });
     let config = ModelConfig::parse(config.to_string().as_bytes()).unwrap();
     Model::random(config, seed)

@@ -7,7 +7,7 @@ use clawhost_journal::{Journal, SampleState, StepOutcome};
 use super::fixture::{Fixture, engine, options};
 use crate::component::Components;
 use crate::offline::OfflineTrainer;
-use clawhost_config::TrainingOptions;
+use clawhost_config::{ExperienceOptions, TrainingOptions};
 
 fn offline(fixture: &Fixture, options: &TrainingOptions) -> OfflineTrainer {
     OfflineTrainer::open(
@@ -102,7 +102,7 @@ fn a_preview_matches_the_next_step_and_writes_nothing() {
             fixture.journal.clone(),
             engine(7),
             fixture.data(),
-            options(),
+            (options(), ExperienceOptions::default()),
             Components::default(),
         )
         .unwrap()

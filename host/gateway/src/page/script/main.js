@@ -27,6 +27,7 @@ function showSnapshot(snapshot) {
   byId("note").textContent = operator?.training?.stale_note ?? "";
   const { rewards, turns } = snapshot;
   show("plots", { rewards, steps: operator?.steps, releases: operator?.releases }, plots);
+  if (shown.turns !== JSON.stringify(turns)) showExperience().catch((error) => showText("experience-error", error.message));
   show("turns", turns, turnTable);
   if (operator) {
     const { steps, release, adapters, plugins, plugin_costs: costs } = operator;
