@@ -29,30 +29,37 @@ kl_coef = 0.05
 learning_rate = 1.3e-3
 "#;
 
-/// Parameters from which [`MIDDLE_DEFAULTS`] apply.
-const MIDDLE_PARAMETERS: u64 = 50_000_000;
-/// Parameters from which [`LARGE_DEFAULTS`] apply too.
-const LARGE_PARAMETERS: u64 = 1_000_000_000;
-
 /// Defaults for models of at least 50 million parameters, which follow instructions before they are trained: few
-/// conversations must teach a wish, so each step replays pairs in several updates, and rehearsal keeps what is not asked
-/// for as it is.
+/// conversations must teach a wish, so steps are small and take several updates, hints and accepted replies teach what to
+/// do, and rehearsal keeps what is not asked for as it is. Rewards alone move such a model far from itself, so they weigh
+/// less than hints and a KL penalty holds them back.
 pub(crate) const MIDDLE_DEFAULTS: &str = r#"
 [training]
-batch_size = 8
+method = "hybrid"
+batch_size = 4
 min_batch_size = 4
 max_wait = "30s"
 num_epochs = 4
 [training.advantage]
 min_advantage = 0.02
+[training.teacher]
+reward_weight = 0.3
+[training.loss]
+kl_estimator = "k2"
+kl_coef = 0.05
 [training.pairs]
-loss = "dpo"
+loss = "sft"
 [training.rehearsal]
 enabled = true
 [training.optimizer]
 learning_rate = 5e-4
-adaptive_lr = true
+weight_decay = 0.0
 "#;
+
+/// Parameters from which [`MIDDLE_DEFAULTS`] apply.
+const MIDDLE_PARAMETERS: u64 = 50_000_000;
+/// Parameters from which [`LARGE_DEFAULTS`] apply too.
+const LARGE_PARAMETERS: u64 = 1_000_000_000;
 
 /// Further defaults for models of at least a billion parameters.
 pub(crate) const LARGE_DEFAULTS: &str = "[training.optimizer]\nlearning_rate = 2e-4";
@@ -233,7 +240,7 @@ mod tests {
                 options.rehearsal.enabled,
                 options.num_epochs
             ),
-            (PairLoss::Dpo, true, 4)
+            (PairLoss::Sft, true, 4)
         );
         assert_eq!((rate(middle, ""), rate(large, "")), (5e-4, 2e-4));
         assert_eq!(
@@ -242,7 +249,7 @@ mod tests {
         );
         assert_eq!(rate(middle, "[training]\nparameters = \"full\""), 1e-5);
         let off = config(middle, "[training.pairs]\nloss = \"none\"").training;
-        assert_eq!((off.pairs.loss, off.batch_size), (PairLoss::None, 8));
+        assert_eq!((off.pairs.loss, off.batch_size), (PairLoss::None, 4));
     }
 
     #[test]

@@ -239,6 +239,17 @@ const SPECS: &[Spec] = &[
         ],
     },
     Spec {
+        name: "hybrid-redo-sft-rehearsal",
+        about: "Trains on rewards and on accepted replies to complaints and distils from the hinted teacher, with rehearsal",
+        trains: true,
+        memory: false,
+        overrides: &[
+            "training.method=hybrid",
+            "training.pairs.loss=sft",
+            "training.rehearsal.enabled=true",
+        ],
+    },
+    Spec {
         name: "hybrid-redo-rehearsal",
         about: "Trains on rewards and on pairs and distils from the hinted teacher, with rehearsal",
         trains: true,
@@ -341,9 +352,9 @@ impl Arm {
         Arm::BINARY,
         Arm::OPD,
         Arm::HYBRID,
-        named("redo-dpo"),
         named("redo-dpo-rehearsal"),
-        named("opd-redo-rehearsal"),
+        named("opd-topk-redo-sft-rehearsal"),
+        named("hybrid-redo-sft-rehearsal"),
         Arm::MEMORY,
     ];
 

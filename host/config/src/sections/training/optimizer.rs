@@ -40,7 +40,7 @@ pub struct OptimizerOptions {
     /// Whether the rate is also scaled by how much there is left to learn: a running mean, moved by `training.baseline_rate`
     /// per step, of the signal of each sample with a reward. The signal is |advantage|, at most 1, and at least |reward| if
     /// the reward is negative: replies that are accepted as expected leave nothing to learn, rejected ones always do.
-    /// Default false; true for models of at least 50 million parameters.
+    /// Default false.
     pub adaptive_lr: bool,
     /// Decay rate of the first moment. Default 0.9.
     pub beta1: f64,

@@ -32,7 +32,7 @@ pub enum PairLoss {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PairOptions {
-    /// The loss: `none`, `sft`, `dpo` or `ipo`. Default `none`; `dpo` for models of at least 50 million parameters.
+    /// The loss: `none`, `sft`, `dpo` or `ipo`. Default `none`; `sft` for models of at least 50 million parameters.
     pub loss: PairLoss,
     /// Weight of the mean pair loss next to the loss of the samples. Default 1.
     pub coef: f64,
