@@ -154,6 +154,12 @@ impl QuantizedWeight {
         (self.blocks.len() / self.row_bytes().max(1), self.inputs)
     }
 
+    /// The blocks of all rows, each row in whole blocks, as in ggml: `int8` in Q8_0 (scale, 32 values of 8 bits), `int4` in
+    /// Q4_1 (scale, minimum, 16 bytes with value `i` in the low half of byte `i` and value `i + 16` in the high half).
+    pub fn blocks(&self) -> &[u8] {
+        &self.blocks
+    }
+
     /// Its number format.
     pub(crate) fn format(&self) -> Format {
         self.format
