@@ -47,6 +47,14 @@ pub enum LoadError {
         /// Why it is invalid.
         problem: String,
     },
+    /// The files of a model are no longer those that it was loaded from.
+    #[error(
+        "the weights of {name} have changed on disk since they were loaded; restart the program"
+    )]
+    Changed {
+        /// The model.
+        name: String,
+    },
     /// The weights are in a format that can run code when loaded.
     #[error(
         "{dir} has its weights in {file}, a pickle file, which is not loaded because it can run code; convert them to safetensors with \

@@ -2,6 +2,7 @@
 //!
 //! - [`ModelConfig`]: the architecture of a decoder (Qwen3, Qwen2.5, Llama 3, Mistral), parsed from `config.json`.
 //! - [`ModelFiles`]: the files of a checkpoint, in a directory, in a GGUF file or embedded in the program.
+//! - [`Checkpoint`]: its tensors, checked against the configuration, and read in pieces.
 //! - [`Model`]: a configuration and its weights, in f32 or with linear layers in 8 or 4 bits; loads safetensors and
 //!   GGUF, saves safetensors.
 //! - [`Adapter`], [`LoraSpec`]: LoRA adapters; loads and saves PEFT directories.
@@ -18,6 +19,7 @@
 //! # Ok::<(), clawhost_model::LoadError>(())
 //! ```
 
+mod checkpoint;
 mod config;
 mod derived;
 mod error;
@@ -28,12 +30,14 @@ mod load;
 mod lora;
 mod model;
 mod quantized;
+mod stored;
 mod tensors;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod trained_weights;
 mod weights;
 
+pub use checkpoint::{Checkpoint, Piece};
 pub use clawhost_config::{LoraSpec, Quantization, Target};
 pub use config::{ModelConfig, RopeScaling, TargetLayer, frequencies};
 pub use derived::Derived;
@@ -42,5 +46,6 @@ pub use files::ModelFiles;
 pub use lora::{Adapter, LoraPair};
 pub use model::Model;
 pub use quantized::{QuantizedLayer, QuantizedWeight};
+pub use stored::ReadBuffer;
 pub use trained_weights::TrainedWeights;
 pub use weights::{Layer, ParameterIndex, TensorRole, Weights};

@@ -1,13 +1,14 @@
-//! A decoder in host memory: its configuration and weights. It is loaded, saved and compared here, and run by a
-//! backend.
+//! A decoder: its configuration and weights, in host memory or in their files. It is loaded, saved and compared here, and
+//! run by a backend.
 
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use clawhost_config::{Quantization, Target};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
+use crate::checkpoint::Checkpoint;
 use crate::config::ModelConfig;
 use crate::derived::Derived;
 use crate::error::LoadError;
@@ -24,10 +25,18 @@ const QUANTIZED_PARAMETERS: &str = "full-parameter training is rejected for a qu
 #[derive(Debug, Clone)]
 pub struct Model {
     config: ModelConfig,
-    weights: Weights,
+    storage: Storage,
     threads: usize,
     digest: OnceLock<String>,
     derived: Derived,
+}
+
+/// Where the weights are.
+#[derive(Debug, Clone)]
+enum Storage {
+    Memory(Weights),
+    /// In the files of a checkpoint; a backend has them in the memory of its device.
+    Disk(ModelFiles, Quantization),
 }
 
 impl Model {
@@ -48,9 +57,37 @@ impl Model {
         files: &ModelFiles,
         quantization: Quantization,
     ) -> Result<Self, LoadError> {
-        let config = ModelConfig::parse(files.config())?;
-        let weights = load::load(&config, files, Format::of(quantization))?;
-        Ok(Self::with_weights(config, weights))
+        let checkpoint = Checkpoint::open(files)?;
+        let weights = load::load(&checkpoint, Format::of(quantization))?;
+        Ok(Self::with_weights(checkpoint.into_config(), weights))
+    }
+
+    /// The model of a checkpoint whose weights stay in their files. `digest` is that of the loaded model.
+    pub fn on_disk(
+        config: ModelConfig,
+        files: ModelFiles,
+        quantization: Quantization,
+        digest: String,
+    ) -> Self {
+        let mut model = Self::with_storage(config, Storage::Disk(files, quantization));
+        model.digest = OnceLock::from(digest);
+        model
+    }
+
+    /// This model with its weights in host memory: itself, or read from its files.
+    ///
+    /// # Errors
+    /// As [`Model::load`], or the files have changed.
+    pub fn in_memory(self: &Arc<Self>) -> Result<Arc<Self>, LoadError> {
+        let Storage::Disk(files, quantization) = &self.storage else {
+            return Ok(Arc::clone(self));
+        };
+        let loaded = Self::load_quantized(files, *quantization)?.with_threads(self.threads);
+        if loaded.digest() != self.digest() {
+            let name = files.name().to_owned();
+            return Err(LoadError::Changed { name });
+        }
+        Ok(Arc::new(loaded))
     }
 
     /// Checks a checkpoint as [`Model::load`] does, without reading the values of its tensors, and returns its
@@ -59,9 +96,7 @@ impl Model {
     /// # Errors
     /// A tensor that is missing or has the wrong shape, by name.
     pub fn check(files: &ModelFiles) -> Result<ModelConfig, LoadError> {
-        let config = ModelConfig::parse(files.config())?;
-        load::check(&config, files)?;
-        Ok(config)
+        Ok(Checkpoint::open(files)?.into_config())
     }
 
     /// A model with small random weights (normal, sigma 0.02; output projections scaled down by depth as in GPT-2), for
@@ -85,9 +120,13 @@ impl Model {
 
     /// A model of these weights, which have the shapes of the configuration.
     pub fn with_weights(config: ModelConfig, weights: Weights) -> Self {
+        Self::with_storage(config, Storage::Memory(weights))
+    }
+
+    fn with_storage(config: ModelConfig, storage: Storage) -> Self {
         Self {
             config,
-            weights,
+            storage,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             digest: OnceLock::new(),
             derived: Derived::default(),
@@ -107,8 +146,23 @@ impl Model {
     }
 
     /// All weights, in the buffers in which a backend reads them.
+    ///
+    /// # Panics
+    /// When the weights are not in host memory: see [`Model::in_memory`].
     pub fn weights(&self) -> &Weights {
-        &self.weights
+        match &self.storage {
+            Storage::Memory(weights) => Some(weights),
+            Storage::Disk(..) => None,
+        }
+        .expect("Model::in_memory reads the weights")
+    }
+
+    /// Bytes of the weights, or that they would take in host memory.
+    pub fn weight_bytes(&self) -> usize {
+        match &self.storage {
+            Storage::Memory(weights) => weights.bytes(&self.config),
+            Storage::Disk(_, quantization) => Weights::planned_bytes(&self.config, *quantization),
+        }
     }
 
     /// What a backend derives from the weights.
@@ -123,25 +177,33 @@ impl Model {
 
     /// Whether the weights of the linear layers are quantized. They can then only be the base of adapters.
     pub fn is_quantized(&self) -> bool {
-        self.weights.is_quantized()
+        self.quantization() != Quantization::None
+    }
+
+    /// The number format of the linear layers.
+    pub fn quantization(&self) -> Quantization {
+        match &self.storage {
+            Storage::Memory(weights) => weights.quantization(),
+            Storage::Disk(_, quantization) => *quantization,
+        }
     }
 
     /// sha256 of the weights, hex. A quantized model has another one than the checkpoint in f32.
     pub fn digest(&self) -> &str {
         self.digest
-            .get_or_init(|| self.weights.digest(&self.config))
+            .get_or_init(|| self.weights().digest(&self.config))
     }
 
     /// Named tensors, in the order of full-parameter gradients.
     ///
     /// # Panics
-    /// When the model is quantized.
+    /// When the model is quantized, or its weights are not in host memory.
     pub fn parameters(&self) -> Vec<(String, &[f32])> {
         assert!(!self.is_quantized(), "{QUANTIZED_PARAMETERS}");
         tensor_entries(&self.config)
             .into_iter()
             .map(|e| {
-                let values = self.weights.tensor(&e);
+                let values = self.weights().tensor(&e);
                 (e.name, values)
             })
             .collect()
@@ -150,12 +212,17 @@ impl Model {
     /// As [`Model::parameters`], mutable, for full-parameter training.
     ///
     /// # Panics
-    /// When the model is quantized.
+    /// When the model is quantized, or its weights are not in host memory.
     pub fn parameters_mut(&mut self) -> Vec<(String, &mut [f32])> {
         assert!(!self.is_quantized(), "{QUANTIZED_PARAMETERS}");
         self.digest = OnceLock::new();
         self.derived.invalidate();
-        self.weights.tensors_mut(&self.config)
+        match &mut self.storage {
+            Storage::Memory(weights) => Some(weights),
+            Storage::Disk(..) => None,
+        }
+        .expect("Model::in_memory reads the weights")
+        .tensors_mut(&self.config)
     }
 
     /// Whether the weights of one model can replace the other's, including a KV cache.
@@ -203,8 +270,8 @@ impl Model {
         let entries = tensor_entries(&self.config);
         let restored = self
             .is_quantized()
-            .then(|| self.weights.dequantized(&self.config));
-        let weights = restored.as_ref().unwrap_or(&self.weights);
+            .then(|| self.weights().dequantized(&self.config));
+        let weights = restored.as_ref().unwrap_or_else(|| self.weights());
         write_safetensors(
             &dir.join("model.safetensors"),
             entries
@@ -225,6 +292,26 @@ fn normal(rng: &mut ChaCha8Rng) -> f32 {
 mod tests {
     use super::*;
     use crate::testing::tiny;
+
+    #[test]
+    fn a_model_on_disk_is_read_when_its_weights_are_needed() {
+        let model = Model::random(tiny(), 6);
+        let dir = tempfile::tempdir().unwrap();
+        model.save(dir.path()).unwrap();
+        let files = ModelFiles::from_dir(dir.path()).unwrap();
+        let digest = model.digest().to_owned();
+        let stored = Model::on_disk(tiny(), files, Quantization::None, digest);
+        let stored = Arc::new(stored.with_threads(1));
+        assert_eq!(stored.weight_bytes(), model.weight_bytes());
+        assert!(stored.same_shape(&model) && !stored.is_quantized());
+        let read = stored.in_memory().unwrap();
+        assert_eq!((read.digest(), read.threads()), (model.digest(), 1));
+        assert_eq!(read.delta_norm(&model), 0.0);
+        assert!(Arc::ptr_eq(&read, &read.in_memory().unwrap()));
+        Model::random(tiny(), 7).save(dir.path()).unwrap();
+        let error = stored.in_memory().unwrap_err().to_string();
+        assert!(error.contains("have changed on disk"), "{error}");
+    }
 
     #[test]
     fn a_saved_model_loads_with_the_same_digest_and_errors_name_the_tensor() {

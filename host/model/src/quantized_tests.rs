@@ -108,3 +108,15 @@ fn blocks_of_a_file_are_kept() {
     weight.push_blocks(GgmlType::Q8_0, &infinite);
     assert!(!weight.is_finite());
 }
+
+#[test]
+fn numbers_are_rounded_as_by_the_standard_library() {
+    for i in -200_000..200_000 {
+        let value = i as f32 / 1024.0;
+        assert_eq!(round(value), value.round_ties_even(), "{value}");
+        for near in [value.next_up(), value.next_down()] {
+            assert_eq!(round(near), near.round_ties_even(), "{near}");
+        }
+    }
+    assert!(round(f32::NAN).is_nan());
+}

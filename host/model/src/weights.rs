@@ -9,6 +9,7 @@ use std::ops::Range;
 use clawhost_config::{Quantization, Target};
 use sha2::{Digest, Sha256};
 
+use crate::checkpoint::push_le_bytes;
 use crate::config::{ModelConfig, TargetLayer};
 use crate::quantized::{Format, QuantizedLayer, QuantizedWeight};
 
@@ -284,6 +285,16 @@ impl Weights {
         self.layers.iter().any(|layer| layer.quantized.is_some())
     }
 
+    /// The number format of the linear layers.
+    pub(crate) fn quantization(&self) -> Quantization {
+        let layer = self.layers.first();
+        let quantized = layer.and_then(|layer| layer.quantized.as_deref());
+        quantized.map_or(Quantization::None, |layer| match layer.qkv.format() {
+            Format::Int8 => Quantization::Int8,
+            Format::Int4 => Quantization::Int4,
+        })
+    }
+
     /// The named tensors that are in f32, in the order of [`ParameterIndex`].
     pub(crate) fn f32_entries(&self, c: &ModelConfig) -> Vec<TensorEntry> {
         let mut entries = tensor_entries(c);
@@ -342,9 +353,7 @@ impl Weights {
 
     /// Bytes of all weights in memory.
     pub fn bytes(&self, c: &ModelConfig) -> usize {
-        let layer = self.layers.first();
-        let quantized = layer.and_then(|layer| layer.quantized.as_deref());
-        bytes_in(c, quantized.map(|layer| layer.qkv.format()))
+        Self::planned_bytes(c, self.quantization())
     }
 
     /// [`Weights::bytes`] of a model with this configuration, before it is loaded.
@@ -421,15 +430,17 @@ impl Weights {
 
     /// sha256 over names and values, hex.
     pub(crate) fn digest(&self, config: &ModelConfig) -> String {
-        let mut hash = Sha256::new();
+        let (mut hash, mut bytes) = (Sha256::new(), Vec::new());
         for entry in tensor_entries(config) {
             hash.update(entry.name.as_bytes());
             if let Some((weight, rows)) = self.quantized_tensor(&entry) {
                 hash.update(weight.rows(rows));
                 continue;
             }
-            for value in self.tensor(&entry) {
-                hash.update(value.to_le_bytes());
+            for values in self.tensor(&entry).chunks(1 << 14) {
+                bytes.clear();
+                push_le_bytes(values, &mut bytes);
+                hash.update(&bytes);
             }
         }
         hex(&hash.finalize())

@@ -10,7 +10,7 @@ use std::time::Instant;
 use clawhost_engine::Backend;
 use clawhost_engine::measure::Spread;
 use clawhost_journal::{SampleId, SampleProvenance, SampleRecord, SampleState, SessionId, TurnId};
-use clawhost_model::{Adapter, TrainedWeights};
+use clawhost_model::{Adapter, LoadError, TrainedWeights};
 
 use crate::auxiliary::AuxiliaryMaterial;
 use crate::batch_sample::BatchSample;
@@ -80,6 +80,9 @@ pub enum MeasureError {
         /// Context length of the model.
         context: usize,
     },
+    /// The base model's weights could not be read.
+    #[error(transparent)]
+    Model(#[from] LoadError),
     /// The update failed.
     #[error("the training update failed: {0}")]
     Update(String),
@@ -115,7 +118,7 @@ pub fn measure_updates(
                 load.options.seed,
             )))
         }
-        TrainableParameters::Full => TrainedWeights::Full(Arc::clone(model)),
+        TrainableParameters::Full => TrainedWeights::Full(model.in_memory()?),
     };
     let parameters = weights.tensors().iter().map(|(_, v)| v.len()).sum();
     let mut optimizer_state = OptimizerState::for_weights(&weights);

@@ -59,7 +59,7 @@ pub(crate) fn load_trainer_state(
                 })?;
                 weights
             }
-            _ => init_weights(engine, options),
+            _ => init_weights(engine, options)?,
         };
         return Ok(TrainerState {
             version: 0,
@@ -120,15 +120,18 @@ pub(crate) fn load_recorded_version(
     Ok((weights, optimizer_state))
 }
 
-fn init_weights(engine: &Engine, options: &TrainingOptions) -> TrainedWeights {
+fn init_weights(
+    engine: &Engine,
+    options: &TrainingOptions,
+) -> Result<TrainedWeights, TrainingError> {
     let model = engine.model();
-    match options.parameters {
+    Ok(match options.parameters {
         TrainableParameters::Lora => {
             let adapter = Adapter::init(model.config(), options.lora.clone(), options.seed);
             TrainedWeights::Lora(Arc::new(adapter))
         }
-        TrainableParameters::Full => TrainedWeights::Full(Arc::clone(model)),
-    }
+        TrainableParameters::Full => TrainedWeights::Full(model.in_memory()?),
+    })
 }
 
 /// Rejects weights of another kind than `training.parameters`: training cannot continue a LoRA adapter as full weights or

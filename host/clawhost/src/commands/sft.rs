@@ -150,7 +150,7 @@ pub(crate) fn sft(args: &SftArgs) -> Result<ExitCode> {
         base_digest: base.digest(),
         began_with: initial_digest,
         digest: tuned.weights.digest(),
-        change_norm: finite(tuned.weights.delta_norm(&initial_weights(args, &engine)?)),
+        change_norm: finite(tuned.weights.delta_norm(&initial)),
         data: DataReport {
             file: args
                 .data
@@ -207,7 +207,7 @@ fn options(args: &SftArgs) -> SftOptions {
 fn initial_weights(args: &SftArgs, engine: &Engine) -> Result<TrainedWeights> {
     let model = engine.model();
     if args.full {
-        return Ok(TrainedWeights::Full(Arc::clone(model)));
+        return Ok(TrainedWeights::Full(model.in_memory()?));
     }
     if let Some(dir) = &args.adapter {
         let adapter = Adapter::load_peft(dir, model.config())

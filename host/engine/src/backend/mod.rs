@@ -77,7 +77,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// The name of the backend, such as `cpu`.
     fn name(&self) -> &'static str;
 
-    /// The base model in host memory: its configuration, and the weights that training and exports start from.
+    /// The base model. Of a backend with memory of its own, the weights may be in their files only:
+    /// [`Model::in_memory`] reads them.
     fn model(&self) -> &Arc<Model>;
 
     /// The device, and its memory as of now.

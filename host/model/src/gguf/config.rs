@@ -3,9 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::header::Header;
-use super::tensors::{GgufTensor, ROPE_FACTORS, tensors};
+use super::tensors::{ROPE_FACTORS, tensors, vector};
 use crate::config::{ModelConfig, frequencies};
 use crate::error::LoadError;
+use crate::stored::{FileData, ReadBuffer, StoredTensor};
 
 /// Supported architectures, by their names in GGUF and in transformers. Mistral is stored as `llama`.
 const ARCHITECTURES: [(&str, &str); 3] = [
@@ -191,9 +192,13 @@ fn llama3_scaling(
     let unscaled = parse(header, config)?;
     let mut factors: Vec<f32> = Vec::new();
     if let Some(entry) = entry.filter(|entry| entry.shape == [unscaled.head_dim / 2]) {
-        let tensor = GgufTensor::vector(header, entry);
-        tensor
-            .read(path, |values| factors.extend_from_slice(values))
+        let tensor = vector(header, entry);
+        factors.resize(tensor.row_values(), 0.0);
+        std::fs::File::open(path)
+            .and_then(|file| {
+                let (data, mut buffer) = (FileData::Disk(file), ReadBuffer::default());
+                tensor.read_f32(&data, 0..1, &mut buffer, &mut factors)
+            })
             .map_err(|source| LoadError::Read {
                 path: path.to_owned(),
                 source,
@@ -223,6 +228,6 @@ fn llama3_scaling(
 pub(super) fn checkpoint_tensors(
     header: &Header,
     config: &ModelConfig,
-) -> Result<std::collections::BTreeMap<String, (GgufTensor, Vec<usize>)>, LoadError> {
+) -> Result<std::collections::BTreeMap<String, (StoredTensor, Vec<usize>)>, LoadError> {
     tensors(header, interleaved(config))
 }

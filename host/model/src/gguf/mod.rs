@@ -3,7 +3,7 @@
 //!
 //! - `header`: metadata and tensor list of an untrusted file.
 //! - `config`, `tokenizer`: `config.json` and `tokenizer.json` from the metadata.
-//! - `tensors`: names, order of rows, bytes. `blocks`: the values of quantized blocks.
+//! - `tensors`: names, order of rows. `blocks`: the values of quantized blocks.
 //!
 //! Files are only read; nothing here writes GGUF.
 
@@ -16,9 +16,8 @@ mod tokenizer;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-pub(crate) use tensors::GgufTensor;
-
 use crate::error::LoadError;
+use crate::stored::StoredTensor;
 use header::Header;
 
 /// The files of a checkpoint, made from a GGUF file.
@@ -62,7 +61,7 @@ pub(crate) fn read(path: &Path) -> Result<CheckpointFiles, LoadError> {
 /// As [`read`].
 pub(crate) fn tensors(
     path: &Path,
-) -> Result<BTreeMap<String, (GgufTensor, Vec<usize>)>, LoadError> {
+) -> Result<BTreeMap<String, (StoredTensor, Vec<usize>)>, LoadError> {
     let header = open(path)?;
     let fields = config::config(&header, path)?;
     config::checkpoint_tensors(&header, &config::parse(&header, &fields)?)

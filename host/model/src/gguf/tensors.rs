@@ -1,31 +1,13 @@
-//! The tensors of a GGUF file under their names in a Hugging Face checkpoint, and their rows as bytes.
+//! The tensors of a GGUF file under their names in a Hugging Face checkpoint.
 //!
 //! llama.cpp stores the query and key projections of the architecture `llama` with each head's rows interleaved for its
 //! rotation of adjacent pairs (`LlamaModel.permute` of convert_hf_to_gguf.py); reading them undoes that.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
 
-use super::blocks::GgmlType;
 use super::header::{Header, TensorEntry};
 use crate::error::LoadError;
-
-/// Approximate number of bytes read and converted at a time.
-const CHUNK_BYTES: usize = 4 << 20;
-
-/// A tensor in a GGUF file.
-#[derive(Debug, Clone)]
-pub(crate) struct GgufTensor {
-    pub(crate) kind: GgmlType,
-    /// Rows per head whose two rotated halves are interleaved.
-    interleaved: Option<usize>,
-    /// Offset in the file.
-    start: u64,
-    rows: usize,
-    row_bytes: usize,
-}
+use crate::stored::StoredTensor;
 
 /// A tensor's name in a Hugging Face checkpoint; `None` for one that is not part of the weights.
 fn checkpoint_name(name: &str) -> Option<String> {
@@ -77,7 +59,7 @@ pub(super) const ROPE_FACTORS: &str = "rope_freqs.weight";
 pub(super) fn tensors(
     header: &Header,
     head_dim: Option<usize>,
-) -> Result<BTreeMap<String, (GgufTensor, Vec<usize>)>, LoadError> {
+) -> Result<BTreeMap<String, (StoredTensor, Vec<usize>)>, LoadError> {
     let mut tensors = BTreeMap::new();
     for (own, entry) in &header.tensors {
         let Some(name) = checkpoint_name(own) else {
@@ -106,7 +88,7 @@ pub(super) fn tensors(
                 entry.kind.name()
             )));
         }
-        let tensor = GgufTensor {
+        let tensor = StoredTensor {
             kind: entry.kind,
             interleaved,
             start: header.data + entry.range.0,
@@ -123,65 +105,14 @@ pub(super) fn tensors(
     Ok(tensors)
 }
 
-impl GgufTensor {
-    /// A tensor that is read as one row.
-    pub(super) fn vector(header: &Header, entry: &TensorEntry) -> Self {
-        let values: usize = entry.shape.iter().product();
-        Self {
-            kind: entry.kind,
-            interleaved: None,
-            start: header.data + entry.range.0,
-            rows: 1,
-            row_bytes: values / entry.kind.block_len() * entry.kind.block_bytes(),
-        }
-    }
-
-    /// Passes the rows to `each` as bytes, in the order of a Hugging Face checkpoint and whole rows at a time.
-    pub(crate) fn read_rows(
-        &self,
-        path: &Path,
-        mut each: impl FnMut(&[u8]),
-    ) -> std::io::Result<()> {
-        let mut file = File::open(path)?;
-        file.seek(SeekFrom::Start(self.start))?;
-        // A head is within one chunk, so its rows can be ordered there.
-        let unit = self.interleaved.unwrap_or(1);
-        let chunk_rows = (CHUNK_BYTES / self.row_bytes.max(1))
-            .max(1)
-            .next_multiple_of(unit);
-        let (mut chunk, mut ordered) = (Vec::new(), Vec::new());
-        let mut row = 0;
-        while row < self.rows {
-            let count = chunk_rows.min(self.rows - row);
-            chunk.resize(count * self.row_bytes, 0);
-            file.read_exact(&mut chunk)?;
-            match self.interleaved {
-                None => each(&chunk),
-                Some(head) => {
-                    ordered.clear();
-                    for head_rows in chunk.chunks_exact(head * self.row_bytes) {
-                        for place in 0..head {
-                            let (half, pair) = (place / (head / 2), place % (head / 2));
-                            let from = (2 * pair + half) * self.row_bytes;
-                            ordered.extend_from_slice(&head_rows[from..from + self.row_bytes]);
-                        }
-                    }
-                    each(&ordered);
-                }
-            }
-            row += count;
-        }
-        Ok(())
-    }
-
-    /// Passes the values to `each`, in the same order.
-    pub(crate) fn read(&self, path: &Path, mut each: impl FnMut(&[f32])) -> std::io::Result<()> {
-        let mut values = Vec::new();
-        self.read_rows(path, |bytes| {
-            let blocks = bytes.len() / self.kind.block_bytes();
-            values.resize(blocks * self.kind.block_len(), 0.0);
-            self.kind.dequantize(bytes, &mut values);
-            each(&values);
-        })
+/// A tensor that is read as one row.
+pub(super) fn vector(header: &Header, entry: &TensorEntry) -> StoredTensor {
+    let values: usize = entry.shape.iter().product();
+    StoredTensor {
+        kind: entry.kind,
+        interleaved: None,
+        start: header.data + entry.range.0,
+        rows: 1,
+        row_bytes: values / entry.kind.block_len() * entry.kind.block_bytes(),
     }
 }

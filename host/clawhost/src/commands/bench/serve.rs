@@ -255,7 +255,7 @@ fn second_turn(engine: &Engine, rounds: usize) -> Result<Vec<Figure>> {
 fn roofline(engine: &Engine, threads: usize, rounds: usize, rate: f64) -> Vec<Figure> {
     let model = engine.model();
     let config = model.config();
-    let total = model.weights().bytes(config);
+    let total = model.weight_bytes();
     // With an untied embedding, a token reads only one of its rows.
     let embedding = if config.tie_word_embeddings {
         0

@@ -57,7 +57,7 @@ impl Peer {
     /// Saves the engine's checkpoint to a temporary directory and starts the peer on it.
     pub(super) fn start(command: &str, engine: &Engine, threads: usize) -> Result<Self> {
         let checkpoint = tempfile::tempdir().context("cannot create a temporary directory")?;
-        engine.model().save(checkpoint.path())?;
+        engine.model().in_memory()?.save(checkpoint.path())?;
         if let Some(files) = engine.files() {
             files.save_tokenizer_and_templates(checkpoint.path())?;
         }

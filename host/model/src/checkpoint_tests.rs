@@ -1,4 +1,4 @@
-//! Errors of loading, and tensors that are ignored.
+//! Errors of loading, tensors that are ignored, and tensors that are read without a copy of the model.
 
 use super::*;
 use crate::error::LoadError;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 
 /// A checkpoint on disk, whose header and files the tests change.
-struct Checkpoint {
+struct Saved {
     dir: tempfile::TempDir,
     config: Value,
 }
@@ -16,7 +16,7 @@ struct Checkpoint {
 /// A tensor: its name, its shape, its values.
 type Named = (String, Vec<usize>, Vec<f32>);
 
-impl Checkpoint {
+impl Saved {
     fn new(change: &Value) -> Self {
         let mut config = json!({
             "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -83,7 +83,7 @@ fn saved_models_of_all_families_load_unchanged() {
             {"type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 64}}),
         json!({"model_type": "mistral", "sliding_window": null}),
     ] {
-        let checkpoint = Checkpoint::new(&change);
+        let checkpoint = Saved::new(&change);
         let model = Model::random(checkpoint.config(), 3);
         let read = checkpoint.load().unwrap();
         assert_eq!(read.digest(), model.digest());
@@ -97,7 +97,7 @@ fn saved_models_of_all_families_load_unchanged() {
 
 #[test]
 fn biases_are_named_after_their_layers() {
-    let checkpoint = Checkpoint::new(&json!({"architectures": ["Qwen2ForCausalLM"]}));
+    let checkpoint = Saved::new(&json!({"architectures": ["Qwen2ForCausalLM"]}));
     let model = Model::random(checkpoint.config(), 3);
     let biases: Vec<(String, usize)> = model
         .parameters()
@@ -122,7 +122,7 @@ fn biases_are_named_after_their_layers() {
 
 #[test]
 fn a_missing_tensor_is_named_with_its_file() {
-    let checkpoint = Checkpoint::new(&json!({"architectures": ["Qwen2ForCausalLM"]}));
+    let checkpoint = Saved::new(&json!({"architectures": ["Qwen2ForCausalLM"]}));
     let tensors = checkpoint.tensors();
     checkpoint.write(
         SINGLE_FILE,
@@ -135,7 +135,7 @@ fn a_missing_tensor_is_named_with_its_file() {
 
 #[test]
 fn unexpected_tensors_are_rejected_by_name() {
-    let checkpoint = Checkpoint::new(&json!({"architectures": ["LlamaForCausalLM"]}));
+    let checkpoint = Saved::new(&json!({"architectures": ["LlamaForCausalLM"]}));
     let own = checkpoint.tensors();
     for (name, shape, words) in [
         (
@@ -188,7 +188,7 @@ fn unexpected_tensors_are_rejected_by_name() {
 
 #[test]
 fn a_head_next_to_a_tied_embedding_must_equal_it() {
-    let checkpoint = Checkpoint::new(&json!({}));
+    let checkpoint = Saved::new(&json!({}));
     let mut tensors = checkpoint.tensors();
     let (_, shape, values) = tensors[0].clone();
     tensors.push((HEAD.to_owned(), shape, values));
@@ -204,7 +204,7 @@ fn a_head_next_to_a_tied_embedding_must_equal_it() {
 
 #[test]
 fn only_shards_listed_in_the_index_are_read() {
-    let checkpoint = Checkpoint::new(&json!({}));
+    let checkpoint = Saved::new(&json!({}));
     let tensors = checkpoint.tensors();
     std::fs::remove_file(checkpoint.path().join(SINGLE_FILE)).unwrap();
     let (one, two) = tensors.split_at(9);
@@ -275,7 +275,7 @@ fn only_shards_listed_in_the_index_are_read() {
 
 #[test]
 fn damaged_files_are_reported_with_file_and_tensor() {
-    let checkpoint = Checkpoint::new(&json!({}));
+    let checkpoint = Saved::new(&json!({}));
     let path = checkpoint.path().join(SINGLE_FILE);
     let bytes = std::fs::read(&path).unwrap();
     let with = |bytes: &[u8]| {
@@ -353,6 +353,8 @@ fn damaged_files_are_reported_with_file_and_tensor() {
     let mut tensors = checkpoint.tensors();
     tensors.last_mut().unwrap().2[3] = f32::INFINITY;
     checkpoint.write(SINGLE_FILE, &tensors);
+    let opened = Checkpoint::open(&ModelFiles::from_dir(checkpoint.path()).unwrap()).unwrap();
+    assert_eq!(opened.digest().unwrap_err().to_string(), checkpoint.error());
     let error = checkpoint.error();
     assert!(
         error.contains("tensor model.norm.weight holds a value that is not finite"),
@@ -360,10 +362,63 @@ fn damaged_files_are_reported_with_file_and_tensor() {
     );
 }
 
+/// All tensors read in pieces, in f32 and in bf16.
+fn read_in_pieces(checkpoint: &Checkpoint, values: usize) -> (Vec<Vec<f32>>, Vec<Vec<u8>>) {
+    let mut buffer = ReadBuffer::default();
+    let count = tensor_entries(checkpoint.config()).len();
+    let (mut exact, mut rounded) = (vec![Vec::new(); count], vec![Vec::new(); count]);
+    for piece in checkpoint.pieces(values) {
+        let tensor: &mut Vec<f32> = &mut exact[piece.tensor];
+        assert_eq!(tensor.len(), piece.values.start);
+        tensor.resize(piece.values.end, 0.0);
+        let part = &mut tensor[piece.values.clone()];
+        checkpoint.read_f32(&piece, &mut buffer, part).unwrap();
+        let mut bytes = vec![0; 2 * piece.values.len()];
+        checkpoint
+            .read_bf16(&piece, &mut buffer, &mut bytes)
+            .unwrap();
+        rounded[piece.tensor].extend(bytes);
+    }
+    (exact, rounded)
+}
+
+#[test]
+fn a_checkpoint_read_in_pieces_is_the_loaded_model() {
+    let saved = Saved::new(&json!({"tie_word_embeddings": false}));
+    let model = saved.load().unwrap();
+    let files = ModelFiles::from_dir(saved.path()).unwrap();
+    let checkpoint = Checkpoint::open(&files).unwrap();
+    assert_eq!(checkpoint.config(), model.config());
+    assert_eq!(checkpoint.digest().unwrap(), model.digest());
+    let gguf = saved.path().join("model.gguf");
+    // Its query and key projections are stored in another order.
+    let llama = json!({"architectures": ["LlamaForCausalLM"]});
+    let other = Saved::new(&llama).load().unwrap();
+    crate::testing::GgufFile::new(&other, "F32").write(&gguf);
+    let gguf = Checkpoint::open(&ModelFiles::open(&gguf).unwrap()).unwrap();
+    assert_eq!(gguf.digest().unwrap(), other.digest());
+    for (checkpoint, model) in [(checkpoint, model), (gguf, other)] {
+        for values in [1, 100, 1 << 20] {
+            let (exact, rounded) = read_in_pieces(&checkpoint, values);
+            for ((name, right), (exact, rounded)) in
+                model.parameters().iter().zip(exact.iter().zip(&rounded))
+            {
+                assert_eq!(exact, right, "{name}");
+                let rounded = rounded.as_chunks::<2>().0.iter();
+                let rounded = rounded.map(|b| u32::from(u16::from_le_bytes(*b)) << 16);
+                for (value, bits) in right.iter().zip(rounded) {
+                    let error = (value - f32::from_bits(bits)).abs();
+                    assert!(error <= value.abs() / 256.0, "{name}: {value}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn half_precisions_are_read_exactly() {
     use candle_core::{DType, Device, Tensor};
-    let checkpoint = Checkpoint::new(&json!({}));
+    let checkpoint = Saved::new(&json!({}));
     for dtype in [DType::F16, DType::BF16, DType::F64] {
         let mut right = Vec::new();
         let mut written = std::collections::HashMap::new();
@@ -378,6 +433,17 @@ fn half_precisions_are_read_exactly() {
         let model = checkpoint.load().unwrap();
         for ((name, ours), (_, right)) in model.parameters().into_iter().zip(right) {
             assert!(ours == right, "{name} in {dtype:?}");
+        }
+        let files = ModelFiles::from_dir(checkpoint.path()).unwrap();
+        let opened = super::Checkpoint::open(&files).unwrap();
+        assert_eq!(opened.digest().unwrap(), model.digest());
+        if dtype == DType::BF16 {
+            let rounded = read_in_pieces(&opened, 100).1;
+            for (rounded, (name, values)) in rounded.iter().zip(model.parameters()) {
+                let bits = |value: &f32| ((value.to_bits() >> 16) as u16).to_le_bytes();
+                let right: Vec<u8> = values.iter().flat_map(bits).collect();
+                assert!(*rounded == right, "{name}");
+            }
         }
     }
 }
