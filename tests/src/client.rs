@@ -214,6 +214,8 @@ pub struct ChatStream {
     bytes: BoxStream<'static, reqwest::Result<Vec<u8>>>,
     unread: Vec<u8>,
     done: bool,
+    /// What the chunks said that [`ChatStream::next_text`] passed over: of a reply without text also its end.
+    passed_over: StreamedReply,
 }
 
 /// A complete streamed reply.
@@ -244,6 +246,7 @@ impl ChatStream {
                 .boxed(),
             unread: Vec::new(),
             done: false,
+            passed_over: StreamedReply::default(),
         }
     }
 
@@ -294,7 +297,7 @@ impl ChatStream {
     pub async fn next_text(&mut self) -> reqwest::Result<Option<String>> {
         while let Some(chunk) = self.next().await? {
             match chunk["choices"][0]["delta"]["content"].as_str() {
-                None | Some("") => {}
+                None | Some("") => self.passed_over.apply(&chunk),
                 Some(text) => return Ok(Some(text.to_owned())),
             }
         }
@@ -317,7 +320,7 @@ impl ChatStream {
         mut self,
         mut each: impl FnMut(&Value),
     ) -> reqwest::Result<StreamedReply> {
-        let mut all = StreamedReply::default();
+        let mut all = std::mem::take(&mut self.passed_over);
         while let Some(chunk) = self.next().await? {
             each(&chunk);
             all.apply(&chunk);
