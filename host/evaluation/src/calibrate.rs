@@ -94,6 +94,9 @@ pub struct WishCalibration {
     pub instructed: Option<Estimate>,
     /// Their difference, paired by question.
     pub headroom: Option<Estimate>,
+    /// Score of the form alone when it is stated, whatever the replies say: what training can reach. The rest of the
+    /// score is whether a reply is about the question.
+    pub instructed_form: Option<Estimate>,
     /// How well an explicit request for the opposite is followed.
     pub opposite: Option<Estimate>,
 }
@@ -168,6 +171,7 @@ impl Calibration {
                     "unasked": figures(one.unasked),
                     "instructed": figures(one.instructed),
                     "headroom": figures(one.headroom),
+                    "instructed_form": figures(one.instructed_form),
                     "opposite": figures(one.opposite),
                     "learnable": one.learnable().name(),
                 });
@@ -242,11 +246,13 @@ impl Run<'_> {
         let count = self.options.questions;
         let of = wish as u64 * 3;
         type Scorer = fn(Wish, Question, &str) -> f64;
-        let scores = |replies: Vec<Option<String>>, score: Scorer| -> Vec<Option<f64>> {
-            let replies = replies.into_iter().enumerate();
-            let scores =
-                replies.map(|(at, reply)| Some(score(wish, wish.held_out_question(at), &reply?)));
-            scores.collect()
+        let scores = |replies: &[Option<String>], score: Scorer| -> Vec<Option<f64>> {
+            let replies = replies.iter().enumerate();
+            let scored = replies.map(|(at, reply)| {
+                let reply = reply.as_ref()?;
+                Some(score(wish, wish.held_out_question(at), reply))
+            });
+            scored.collect()
         };
         let unasked = self
             .replies(
@@ -262,9 +268,10 @@ impl Run<'_> {
         let opposite = self
             .replies(of + 2, (0..count).map(|at| wish.opposite(at)).collect())
             .await;
+        let form = scores(&instructed, |wish, _, reply| wish.form(reply));
         let (unasked, instructed) = (
-            scores(unasked, Wish::score),
-            scores(instructed, Wish::score),
+            scores(&unasked, Wish::score),
+            scores(&instructed, Wish::score),
         );
         let gains: Vec<f64> = unasked
             .iter()
@@ -276,7 +283,8 @@ impl Run<'_> {
             unasked: share(&unasked),
             instructed: share(&instructed),
             headroom: t_interval(&gains).map(|e| e.within(-1.0, 1.0)),
-            opposite: share(&scores(opposite, Wish::score_opposite)),
+            instructed_form: share(&form),
+            opposite: share(&scores(&opposite, Wish::score_opposite)),
         }
     }
 

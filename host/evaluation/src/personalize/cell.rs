@@ -9,6 +9,7 @@ use super::probes::{ProbeResult, probe};
 use crate::arms::{ArmEvent, ArmOptions, ArmRecord, memory, run_arm};
 use crate::client::{ChatClient, Endpoint, RequestError};
 use crate::idle::WaitError;
+use crate::scorer::Score;
 
 /// Facts about training that the server's operator reads from its journal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
@@ -38,7 +39,7 @@ pub struct CellRecord {
     /// Its conversations.
     pub arm_record: ArmRecord,
     /// Scores of the first replies to fresh tasks after the conversations; `None` without a reply.
-    pub fresh: Vec<Option<f64>>,
+    pub fresh: Vec<Option<Score>>,
     /// Results on unrelated prompts; empty without probes.
     pub probes: Vec<ProbeResult>,
     /// Failed requests of fresh tasks and probes.

@@ -15,6 +15,7 @@ use super::probes::ProbeResult;
 use crate::arms::ArmRecord;
 use crate::conversation::ConversationRecord;
 use crate::persona::Track;
+use crate::scorer::Score;
 use crate::statistics::{Estimate, clustered, count_until_streak, mean, t_interval};
 
 /// Length of the streak of conversations that must match the persona's preference.
@@ -39,6 +40,11 @@ pub struct Figures {
     pub last: Vec<Option<f64>>,
     /// Mean score of the fresh tasks after the conversations; `None` without fresh tasks.
     pub fresh: Vec<Option<f64>>,
+    /// The style factor of the score after training, of the fresh tasks or without these of the window at the mark: for a
+    /// wish, whether replies have its form, whatever they say.
+    pub style: Vec<Option<f64>>,
+    /// The other factor of the same score: for a wish, the share of replies that are about the question.
+    pub correctness: Vec<Option<f64>>,
     /// Conversations until the first reply matched the persona's preference three times in a row, including those
     /// three. For frozen arms too, only the reply that the conversation continued from counts.
     pub align: Vec<Option<usize>>,
@@ -102,6 +108,14 @@ impl PersonalizeOutcome {
         let records = || cells.iter().map(|cell| &cell.arm_record);
         let facts = || cells.iter().map(|cell| cell.training);
         let gaps = facts().filter_map(|f| f.served_against_trained);
+        let factor = |of: &dyn Fn(&Score) -> f64| -> Vec<Option<f64>> {
+            let of_cell = |cell: &&CellRecord| {
+                let mark = conversations_in(&cell.arm_record, options.mark_window(track));
+                mean_of(cell.fresh.iter().flatten(), of)
+                    .or_else(|| mean_of(mark.filter_map(|c| c.first.as_ref()), of))
+            };
+            cells.iter().map(of_cell).collect()
+        };
         let failures =
             |cell: &&CellRecord| cell.arm_record.failed_requests() + cell.probe_failures.len();
         Some(Figures {
@@ -119,8 +133,10 @@ impl PersonalizeOutcome {
                 .collect(),
             fresh: cells
                 .iter()
-                .map(|cell| mean(&present(&cell.fresh)))
+                .map(|cell| mean_of(cell.fresh.iter().flatten(), |score| score.value))
                 .collect(),
+            style: factor(&|score| score.style),
+            correctness: factor(&|score| score.correctness),
             align: records().map(|record| align(record, 0)).collect(),
             realign: match track {
                 Track::TakenBack(_) => records()
@@ -230,6 +246,10 @@ fn align(record: &ArmRecord, from: usize) -> Option<usize> {
         .map(|conversation| conversation.first.map_or(0.0, |score| score.value))
         .collect();
     count_until_streak(&values, STREAK, MIN_SCORE)
+}
+
+fn mean_of<'a>(scores: impl Iterator<Item = &'a Score>, of: impl Fn(&Score) -> f64) -> Option<f64> {
+    mean(&scores.map(of).collect::<Vec<f64>>())
 }
 
 fn present(values: &[Option<f64>]) -> Vec<f64> {

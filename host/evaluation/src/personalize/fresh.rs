@@ -6,7 +6,7 @@ use super::plan::{Cell, PersonalizeOptions};
 use crate::client::{ChatClient, RequestParams};
 use crate::conversation::opening;
 use crate::persona::{Persona, Phase};
-use crate::scorer::score;
+use crate::scorer::{Score, score};
 use crate::seeds::{Purpose, request_seed};
 
 /// Scores the first replies to `options.fresh` tasks, each with the system message `memory` if there is one. A failed
@@ -17,7 +17,7 @@ pub(super) async fn score_fresh(
     cell: Cell,
     memory: Option<&str>,
     options: &PersonalizeOptions,
-) -> (Vec<Option<f64>>, Vec<String>) {
+) -> (Vec<Option<Score>>, Vec<String>) {
     let requests = (0..options.fresh).map(|number| {
         let task = persona.task(cell.seed, number, Phase::Fresh);
         let params = RequestParams {
@@ -27,11 +27,11 @@ pub(super) async fn score_fresh(
         };
         (task, params)
     });
-    let replies: Vec<Result<f64, String>> = futures_util::stream::iter(requests)
+    let replies: Vec<Result<Score, String>> = futures_util::stream::iter(requests)
         .map(|(task, params)| async move {
             let reply = client.chat(&opening(&task, memory), params).await;
             let reply = reply.map_err(|error| error.to_string())?;
-            Ok(score(&task, &reply.text).value)
+            Ok(score(&task, &reply.text))
         })
         .buffered(options.concurrency.max(1))
         .collect()

@@ -70,6 +70,8 @@ fn figures_json(figures: &Figures, reached: bool) -> Value {
         (at.as_str(), at_mark),
         ("last12", &figures.last),
         ("fresh", &figures.fresh),
+        ("style", &figures.style),
+        ("correctness", &figures.correctness),
     ] {
         let estimate = figures.score_over_seeds(values);
         put(name, estimate.map_or(Value::Null, |e| rounded(e.mean)));

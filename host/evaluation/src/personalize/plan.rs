@@ -104,6 +104,8 @@ pub struct TargetBounds {
     pub forgets_at_most: f64,
     /// Maximum loss on explicit requests for the opposite of a wish, likewise. Default: 0.15.
     pub opposite_loses_at_most: f64,
+    /// Maximum share of the frozen model's replies about the question that a wish may cost. Default: 0.1.
+    pub answers_lose_at_most: f64,
 }
 
 impl Default for TargetBounds {
@@ -114,6 +116,7 @@ impl Default for TargetBounds {
             control_within: 0.12,
             forgets_at_most: 0.05,
             opposite_loses_at_most: 0.15,
+            answers_lose_at_most: 0.1,
         }
     }
 }

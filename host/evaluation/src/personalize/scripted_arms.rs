@@ -192,7 +192,7 @@ async fn table_and_page_show_the_figures() {
     let table = personalize_table(&outcome);
     for expected in [
         "student: 36 conversations, seeds 5–6",
-        "hybrid   0.08 (0.00 … 1.00)  1.00 (1.00 … 1.00)  1.00 (1.00 … 1.00)  1.00 1.00  13 17",
+        "hybrid   0.08 (0.00 … 1.00)  1.00 (1.00 … 1.00)  1.00 (1.00 … 1.00)  1.00   1.00     1.00 1.00  13 17",
         "0.250 (0.250 … 0.250)  0.500 → 0.375 (0.375 … 0.375)",
         "met  hybrid scores significantly more than control",
     ] {

@@ -73,7 +73,9 @@ fn track_targets(outcome: &PersonalizeOutcome, track: Track) -> Vec<Target> {
     }
     match track {
         Track::Student | Track::Teacher => hybrid_targets(&mut targets, &learning, outcome),
-        Track::Wish(_) | Track::TakenBack(_) => wish_target(&mut targets, &learning, outcome),
+        Track::Wish(_) | Track::TakenBack(_) => {
+            wish_target(&mut targets, &learning, control, outcome)
+        }
     }
     // Once the wish is taken back, the frozen model's default is what the person wants.
     if !matches!(track, Track::TakenBack(_)) {
@@ -117,16 +119,11 @@ fn control_targets(targets: &mut Targets, control: &Figures, outcome: &Personali
     );
 }
 
-/// Whether every seed scores at least the bound after training, and the scores as text.
-fn reaches(figures: &Figures, bound: f64) -> (bool, String) {
-    let scores = figures.after();
-    let reached = scores
-        .iter()
-        .flatten()
-        .filter(|v| **v + EPSILON >= bound)
-        .count();
+/// Whether the score of every seed is at least the bound, and the scores as text.
+fn reaches(scores: &[Option<f64>], bound: f64) -> (bool, String) {
+    let reached = |score: &Option<f64>| score.is_some_and(|v| v + EPSILON >= bound);
     let text: Vec<String> = scores.iter().map(|v| number(*v)).collect();
-    (reached == figures.seeds.len(), text.join(" "))
+    (scores.iter().all(reached), text.join(" "))
 }
 
 /// Where the score after training comes from.
@@ -147,7 +144,7 @@ fn hybrid_targets(targets: &mut Targets, learning: &[&Figures], outcome: &Person
         return;
     };
     let bound = outcome.options.bounds.at_least;
-    let (reached, scores) = reaches(hybrid, bound);
+    let (reached, scores) = reaches(hybrid.after(), bound);
     let on = measured_on(outcome, hybrid.track);
     targets.add(
         format!("hybrid scores at least {bound:.2} {on} on every seed"),
@@ -165,8 +162,14 @@ fn hybrid_targets(targets: &mut Targets, learning: &[&Figures], outcome: &Person
     }
 }
 
-/// The two numbers together: the wish is the default, and an explicit request for the opposite still wins.
-fn wish_target(targets: &mut Targets, learning: &[&Figures], outcome: &PersonalizeOutcome) {
+/// The numbers together: replies have the form of the wish by default and are as often about the question as the frozen
+/// model's, and an explicit request for the opposite still wins.
+fn wish_target(
+    targets: &mut Targets,
+    learning: &[&Figures],
+    control: Option<&Figures>,
+    outcome: &PersonalizeOutcome,
+) {
     if learning.is_empty() {
         return;
     }
@@ -175,13 +178,14 @@ fn wish_target(targets: &mut Targets, learning: &[&Figures], outcome: &Personali
         let keeps = one
             .opposite()
             .is_none_or(|change| keeps(change.change, bounds.opposite_loses_at_most));
-        reaches(one, bounds.at_least).0 && keeps
+        let answers = control.is_none_or(|control| answers_as_often(one, control, outcome));
+        reaches(&one.style, bounds.at_least).0 && answers && keeps
     });
     let names: Vec<&str> = reached.map(|one| one.arm.name()).collect();
     let on = measured_on(outcome, targets.track);
     targets.add(
         format!(
-            "an arm scores at least {:.2} {on} on every seed and still follows explicit requests",
+            "an arm has the form of the wish at {:.2} or more {on} on every seed, answers as often, and still follows explicit requests",
             bounds.at_least
         ),
         !names.is_empty(),
@@ -191,6 +195,18 @@ fn wish_target(targets: &mut Targets, learning: &[&Figures], outcome: &Personali
             names.join(", ")
         },
     );
+}
+
+/// Whether the share of replies about the question is not below that of the frozen model by more than the limit.
+fn answers_as_often(one: &Figures, control: &Figures, outcome: &PersonalizeOutcome) -> bool {
+    let share = |figures: &Figures| figures.score_over_seeds(&figures.correctness);
+    match (share(one), share(control)) {
+        (Some(own), Some(base)) => {
+            let kept = 1.0 - outcome.options.bounds.answers_lose_at_most;
+            own.mean + EPSILON >= base.mean * kept
+        }
+        _ => false,
+    }
 }
 
 fn forgetting_targets(targets: &mut Targets, one: &Figures, outcome: &PersonalizeOutcome) {

@@ -13,6 +13,7 @@ pub fn calibration_table(calibration: &Calibration) -> String {
             "unasked",
             "instructed",
             "gain",
+            "its form",
             "opposite asked for",
             "",
         ]
@@ -29,6 +30,7 @@ pub fn calibration_table(calibration: &Calibration) -> String {
             interval(one.unasked),
             interval(one.instructed),
             interval(one.headroom),
+            interval(one.instructed_form),
             interval(one.opposite),
             verdict.to_owned(),
         ]

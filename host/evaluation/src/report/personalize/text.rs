@@ -95,6 +95,18 @@ fn scores(figures: &[Figures], options: &PersonalizeOptions, track: Track) -> St
             interval(one.score_over_seeds(&one.fresh))
         });
     }
+    for (header, factor) in [
+        (
+            "style",
+            (|one| &one.style) as fn(&Figures) -> &[Option<f64>],
+        ),
+        ("correct", |one| &one.correctness),
+    ] {
+        add(header.to_owned(), &|one| {
+            let estimate = one.score_over_seeds(factor(one));
+            estimate.map_or_else(|| MISSING.to_owned(), |e| format!("{:.2}", e.mean))
+        });
+    }
     if figures.iter().any(|one| one.opposite().is_some()) {
         add("asked for the contrary".to_owned(), &|one| {
             one.opposite().map_or_else(
