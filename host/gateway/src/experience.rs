@@ -8,7 +8,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
 use axum::{Extension, Json};
 use clawhost_config::ExperienceMode;
-use clawhost_journal::{ExperienceEdit, ExperienceEntry};
+use clawhost_journal::{ExperienceEdit, ExperienceEntry, MAX_EXPERIENCE_BYTES};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +32,7 @@ pub(crate) struct ExperienceQuery {
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ExperienceFields {
     /// New text. The entry becomes active unless `state` says otherwise.
-    #[schemars(length(min = 1, max = 4096))]
+    #[schemars(length(min = 1, max = MAX_EXPERIENCE_BYTES))]
     text: Option<String>,
     /// Whether the entry is part of prompts.
     state: Option<StateName>,
@@ -160,10 +160,14 @@ pub(crate) async fn edit(
             "the text of an entry is blank; delete the entry instead",
         ));
     }
-    if fields.text.as_deref().is_some_and(|text| text.len() > 4096) {
+    if fields
+        .text
+        .as_deref()
+        .is_some_and(|text| text.len() > MAX_EXPERIENCE_BYTES)
+    {
         return Err(ApiError::invalid(
             "text",
-            "the text of an entry is longer than 4096 bytes",
+            format!("the text of an entry is longer than {MAX_EXPERIENCE_BYTES} bytes"),
         ));
     }
     let edited = shared.run_blocking(move |shared| {

@@ -18,8 +18,8 @@ use crate::records::{
 
 use similarity::says_the_same;
 
-/// Longest text of an entry, in bytes.
-const MAX_TEXT: usize = 4096;
+/// Longest text of an entry of experience, in bytes.
+pub const MAX_EXPERIENCE_BYTES: usize = 4096;
 /// Reason of an entry that an edit retired.
 const BY_EDIT: &str = "retired by hand";
 /// Reason of a forgotten entry whose conversations are gone.
@@ -88,9 +88,9 @@ impl Journal {
         edit: &ExperienceEdit,
     ) -> Result<Option<ExperienceEntry>, JournalError> {
         let text = edit.text.as_deref().map(str::trim);
-        if text.is_some_and(|text| text.is_empty() || text.len() > MAX_TEXT) {
+        if text.is_some_and(|text| text.is_empty() || text.len() > MAX_EXPERIENCE_BYTES) {
             return Err(JournalError::Invalid(format!(
-                "the text of an experience entry is blank or longer than {MAX_TEXT} bytes"
+                "the text of an experience entry is blank or longer than {MAX_EXPERIENCE_BYTES} bytes"
             )));
         }
         self.write(|tx| {

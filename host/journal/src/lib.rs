@@ -81,6 +81,7 @@ pub use blocking::run_blocking;
 pub use check::{CheckReport, TableCount, check};
 pub use clock::now_ms;
 pub use error::JournalError;
+pub use experience::MAX_EXPERIENCE_BYTES;
 pub use export::{Decode, Export};
 pub use hints::MAX_IGNORED_HINT_CHARS;
 pub use ids::{IdError, SampleId, SessionId, StepId, TurnId};

@@ -10,7 +10,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use clawhost_chat::{ChatInput, Message, Role, experience_text, with_system_paragraph};
+use clawhost_chat::{ChatInput, Message, Role, with_system_paragraph};
 use clawhost_config::{DistillationKind, ExperienceOptions};
 use clawhost_engine::Engine;
 use clawhost_journal::{
@@ -157,13 +157,9 @@ impl HintedPromptBuilder<'_> {
         }
         let entries = self.journal.active_experience(key);
         let entries = entries.map_err(|error| error.to_string())?;
-        let texts = entries.iter().map(|(_, text)| text.as_str());
         let (tokenizer, limit) = (self.engine.tokenizer(), self.experience.max_tokens);
-        let text = experience_text(texts, tokenizer, limit).map_err(|error| error.to_string())?;
-        let experience = text.map(|(text, included)| PromptExperience {
-            text,
-            entries: included.into_iter().map(|index| entries[index].0).collect(),
-        });
+        let experience = PromptExperience::new(&entries, tokenizer, limit);
+        let experience = experience.map_err(|error| error.to_string())?;
         known.insert(key.map(str::to_owned), experience.clone());
         Ok(experience)
     }

@@ -3,7 +3,7 @@
 //! The client's messages stay as they are: sessions are matched and recorded by them. The journal records the added text and
 //! its entries with the turn, and the prompt's token ids have it as the policy saw it.
 
-use clawhost_chat::{Message, Role, experience_text};
+use clawhost_chat::{Message, Role};
 use clawhost_config::ExperienceMode;
 use clawhost_journal::PromptExperience;
 use sha2::{Digest, Sha256};
@@ -43,18 +43,14 @@ pub(super) fn for_request(
     {
         return Ok(None);
     }
-    let texts = entries.iter().map(|(_, text)| text.as_str());
-    let text = experience_text(texts, shared.engine.tokenizer(), options.max_tokens);
-    let text = text.map_err(|error| {
-        ApiError::internal(
-            "experience_not_tokenized",
-            format!("the experience of the key cannot be tokenized: {error}"),
-        )
-    })?;
-    Ok(text.map(|(text, included)| PromptExperience {
-        text,
-        entries: included.into_iter().map(|index| entries[index].0).collect(),
-    }))
+    PromptExperience::new(&entries, shared.engine.tokenizer(), options.max_tokens).map_err(
+        |error| {
+            ApiError::internal(
+                "experience_not_tokenized",
+                format!("the experience of the key cannot be tokenized: {error}"),
+            )
+        },
+    )
 }
 
 /// Whether the conversation is served without experience. Decided by its key and its first user message, which every

@@ -1,5 +1,6 @@
 //! Experience: what the hints of a key's turns say, kept for its later conversations.
 
+use clawhost_chat::{Tokenizer, TokenizerError, experience_text};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::TurnId;
@@ -76,6 +77,25 @@ pub struct PromptExperience {
     pub text: String,
     /// The entries that it consists of.
     pub entries: Vec<i64>,
+}
+
+impl PromptExperience {
+    /// The text of those of `entries`, with their ids and newest first, that fit into `max_tokens`; `None` if none does.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub fn new(
+        entries: &[(i64, String)],
+        tokenizer: &Tokenizer,
+        max_tokens: usize,
+    ) -> Result<Option<Self>, TokenizerError> {
+        let texts = entries.iter().map(|(_, text)| text.as_str());
+        let text = experience_text(texts, tokenizer, max_tokens)?;
+        Ok(text.map(|(text, included)| Self {
+            text,
+            entries: included.into_iter().map(|at| entries[at].0).collect(),
+        }))
+    }
 }
 
 /// The distillation of experience in a step.
