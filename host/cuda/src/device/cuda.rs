@@ -244,20 +244,21 @@ impl CudaDriver {
         unsafe { cu::ctx::set_current(self.context) }.map_err(|e| self.failed("set its context", e))
     }
 
-    /// A kernel, and what keeps other threads from recording while it is launched, if it never was: the driver loads it
-    /// then.
+    /// A kernel that may use this much dynamic shared memory, and what keeps other threads from recording while it is
+    /// launched, if it never was: the driver loads it then.
+    ///
+    /// The table is locked from the look-up to the entry, because a limit that is set later must not be the lower one. A
+    /// thread that records locks the table as well, so the recording lock comes first.
     fn function(
         &self,
         name: &'static str,
         shared: usize,
     ) -> Result<(sys::CUfunction, Option<MutexGuard<'static, ()>>)> {
-        let known = lock(&self.functions).get(name).copied();
-        let quiet = match known {
-            Some(_) => None,
-            None => nothing_records(),
-        };
-        let (function, allowed) = match known {
-            Some((function, allowed)) => (function as sys::CUfunction, allowed),
+        let is_loaded = lock(&self.functions).contains_key(name);
+        let quiet = if is_loaded { None } else { nothing_records() };
+        let mut functions = lock(&self.functions);
+        let (function, allowed) = match functions.get(name) {
+            Some((function, allowed)) => (*function as sys::CUfunction, *allowed),
             None => {
                 let symbol = CString::new(name).map_err(|e| self.failed("find a kernel", e))?;
                 // SAFETY: the module is loaded.
@@ -275,9 +276,7 @@ impl CudaDriver {
                 self.failed(&format!("give {name} {shared} bytes of shared memory"), e)
             })?;
         }
-        if known.is_none() || shared > allowed {
-            lock(&self.functions).insert(name, (function as usize, shared.max(allowed)));
-        }
+        functions.insert(name, (function as usize, shared.max(allowed)));
         Ok((function, quiet))
     }
 
