@@ -207,7 +207,7 @@ const std::map<std::string, Entry>& kernels() {
         ENTRY(gemv_8), ENTRY(gemv_16), ENTRY(gemv_gated_8), ENTRY(gemv_gated_16), ENTRY(gemv_normed), ENTRY(gemv_gated_normed),
         ENTRIES(lora_shrink), ENTRIES(lora_expand),
         ENTRY(head_scores), ENTRY(head_candidates), ENTRY(head_top), ENTRIES(head_backward),
-        ENTRY(sample),
+        ENTRY(sample_maxima), ENTRY(sample_sums), ENTRY(sample),
         ENTRY(adamw), ENTRY(squared_norm), ENTRY(sum_partials),
     };
     return all;

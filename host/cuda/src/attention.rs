@@ -2,8 +2,8 @@
 
 use crate::device::{Address, Precision, Result, Stream};
 use crate::kernels::{
-    AttentionArguments, AttentionGradients, BACKWARD_TILE, DecodeWorkspace, PREFILL_TILE,
-    has_decode_attention, has_tile_attention,
+    AttentionArguments, AttentionGradients, BACKWARD_TILE, DECODE_SPLIT, DecodeWorkspace,
+    PREFILL_TILE, has_decode_attention, has_tile_attention,
 };
 
 /// The heads of a model.
@@ -116,7 +116,9 @@ pub(crate) fn backward(
     }
 }
 
-/// In how many parts the decode kernel splits each context, so that all multiprocessors have work.
-pub(crate) fn decode_splits(processors: usize, rows: usize, kv_heads: usize) -> usize {
-    (4 * processors).div_ceil(rows * kv_heads).clamp(1, 32)
+/// In how many parts the decode kernel splits a context of at most `most` tokens, so that all multiprocessors have work.
+/// Shorter contexts are split less.
+pub(crate) fn decode_splits(processors: usize, rows: usize, kv_heads: usize, most: usize) -> usize {
+    let wanted = (2 * processors).div_ceil(rows * kv_heads);
+    wanted.clamp(1, 32).min(most.div_ceil(DECODE_SPLIT))
 }

@@ -62,6 +62,9 @@ pub(crate) fn has_tile_attention(precision: Precision, dim: usize) -> bool {
     precision == Precision::Bf16 && matches!(dim, 64 | 128)
 }
 
+/// Fewest tokens of a part of the context in [`Stream::attention_decode`]: its 8 warps take two steps of 16 tokens each.
+pub(crate) const DECODE_SPLIT: usize = 256;
+
 /// Most query heads per key head of [`Stream::attention_decode`].
 const MAX_DECODE_GROUP: usize = 16;
 
@@ -354,7 +357,7 @@ impl Stream {
         self.run(kernel, grid, 128, shared, args![a])
     }
 
-    /// Attention of the only query of each sequence of `a.tiles`, in `splits` parts of the context.
+    /// Attention of the only query of each sequence of `a.tiles`, in at most `splits` parts of the context.
     pub(crate) fn attention_decode(
         &self,
         a: AttentionArguments,
@@ -365,8 +368,10 @@ impl Stream {
             64 => "attention_decode_64",
             _ => "attention_decode_128",
         };
-        let grid = [splits, a.kv_heads as usize, tiles];
-        self.run(kernel, grid, 128, 0, args![a, workspace])
+        let grid = [a.kv_heads as usize, tiles, splits];
+        let (warps, count) = (8, (a.heads / a.kv_heads) as usize);
+        let shared = warps * count * a.dim as usize * 4;
+        self.run(kernel, grid, warps * 32, shared, args![a, workspace])
     }
 
     /// Attention of single queries, of any shape.
@@ -517,6 +522,10 @@ impl Stream {
     }
 
     pub(crate) fn sample(&self, a: SampleArguments, rows: usize) -> Result<()> {
+        let grid = [a.part_count as usize, rows, 1];
+        for kernel in ["sample_maxima", "sample_sums"] {
+            self.run(kernel, grid, SAMPLE_PART_THREADS, 0, args![a])?;
+        }
         self.run_blocks("sample", rows, ROW_THREADS, args![a])
     }
 

@@ -242,6 +242,7 @@ impl Element for f32 {}
 impl Element for f64 {}
 impl Element for i32 {}
 impl Element for u32 {}
+impl Element for u64 {}
 
 /// The values of bytes that are aligned for them.
 pub(crate) fn values_of<T: Element>(bytes: &[u8]) -> &[T] {

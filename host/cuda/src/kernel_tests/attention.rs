@@ -247,6 +247,8 @@ fn decode_over_the_paged_cache() {
         );
         paged(&[(400, 1), (13, 1)], (12, 1, 128), Precision::Bf16, kernel);
         paged(&[(257, 1)], (3, 3, 128), Precision::Bf16, kernel);
+        // Splits of different lengths, and one that has none.
+        paged(&[(600, 1), (1000, 1)], (2, 1, 64), Precision::Bf16, kernel);
     }
 }
 
