@@ -146,6 +146,8 @@ template <int D> DEVICE void attention_decode(const AttentionArguments& a, const
     __shared__ float tops[WARPS][16], sums[WARPS][16];
     __shared__ int is_last;
     float* outputs = reinterpret_cast<float*>(shared);
+    let_next_start();
+    wait_for_previous();
     int kv_head = int(blockIdx.x), tile = int(blockIdx.y), split = int(blockIdx.z), sequence = a.tiles[2 * tile];
     int row = a.starts[sequence], length = a.past[sequence] + 1, count = a.heads / a.kv_heads;
     int steps = ceil_div(length, STEP), per_split = max(2 * WARPS, ceil_div(steps, int(gridDim.z)));

@@ -29,6 +29,21 @@ constexpr float LOG2_E = 1.4426950408889634f;
 #define POSITIVE_INFINITY (__builtin_inff())
 #endif
 
+// A kernel that starts before those ahead of it in its stream have ended (`Launch::overlaps`) waits for them before it reads
+// what they write, or writes what they read; weights it may read before. Every thread waits, also one without work, so that
+// the end of a kernel is the end of all before it. `let_next_start` lets the next such kernel start once all blocks of this
+// one have started.
+DEVICE void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+DEVICE void let_next_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // Storage <-> f32. All arithmetic is in f32.
 DEVICE float to_float(float value) { return value; }
 DEVICE float to_float(bf16 value) { return __bfloat162float(value); }

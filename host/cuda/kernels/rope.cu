@@ -36,6 +36,8 @@ struct QkvArguments {
 };
 
 template <class T> DEVICE void finish_qkv(const QkvArguments& a) {
+    let_next_start();
+    wait_for_previous();
     int head = int(blockIdx.x) * int(blockDim.x >> 5) + warp_id(), token = int(blockIdx.y);
     int all = a.heads + 2 * a.kv_heads, half = a.dim / 2;
     if (head >= all) return;

@@ -27,8 +27,9 @@ const ROW_THREADS: usize = 1024;
 pub(crate) const MAX_HEAD_DIM: usize = 256;
 /// Most rows of a GEMV.
 pub(crate) const MAX_GEMV_ROWS: usize = 16;
-/// Most rows that a GEMV normalizes itself: every block does so.
+/// Most rows that a GEMV normalizes itself, and their values: every block does so.
 pub(crate) const MAX_NORMED_ROWS: usize = 2;
+pub(crate) const MAX_NORMED_VALUES: usize = 8192;
 /// Most candidates per position that the device finds.
 pub(crate) const MAX_TOP: usize = 1024;
 /// Queries of a tile of prefill attention.
@@ -78,6 +79,17 @@ pub(crate) fn has_decode_attention(
     has_tile_attention(precision, dim) && heads / kv_heads <= MAX_DECODE_GROUP
 }
 
+/// Whether a kernel waits itself for those ahead of it: the kernels of decoding steps, which are short.
+fn waits(kernel: &str) -> bool {
+    let names = [
+        "gemv_",
+        "attention_decode_",
+        "finish_qkv_bf16",
+        "rms_norm_bf16",
+    ];
+    names.iter().any(|name| kernel.starts_with(name))
+}
+
 fn int(value: usize) -> i32 {
     i32::try_from(value).expect("a size that the backend has checked")
 }
@@ -103,6 +115,7 @@ impl Stream {
             grid,
             threads,
             shared,
+            overlaps: waits(kernel),
         };
         // SAFETY: the wrappers below give each kernel the arguments that its source declares, and addresses of the
         // layouts that this module names.
@@ -442,7 +455,6 @@ impl Stream {
     pub(crate) fn gemv(&self, a: GemvArguments, gated: bool) -> Result<()> {
         let tokens = a.tokens as usize;
         let normed = a.gain != Address::NULL;
-        let parts = if gated { 2 } else { 1 };
         let columns = if tokens <= 8 { 8 } else { 16 };
         let kernel = match (normed, gated, columns) {
             (false, false, 8) => "gemv_8",
@@ -452,17 +464,11 @@ impl Stream {
             (true, false, _) => "gemv_normed",
             (true, true, _) => "gemv_gated_normed",
         };
-        let blocks = (a.n as usize).div_ceil(16);
-        // Few blocks share k among more warps, so that enough loads are under way.
-        let most = if blocks >= 4 * self.driver.processors() {
-            8
-        } else {
-            16
-        };
-        let slabs = (a.k as usize).div_ceil(32);
-        let warps = slabs.div_ceil(4 / parts).clamp(1, most);
+        let blocks = (a.n as usize).div_ceil(if gated { 8 } else { 16 });
+        let (slab, stages) = (64, 4);
+        let warps = (a.k as usize).div_ceil(slab).clamp(1, 8);
         let rows = if normed { tokens * a.k as usize * 2 } else { 0 };
-        let shared = warps * columns * parts * 16 * 4 + rows;
+        let shared = warps * (stages * slab * 16 * 2 + columns * 16 * 4) + rows;
         self.run(kernel, [blocks, 1, 1], warps * 32, shared, args![a])
     }
 

@@ -157,6 +157,8 @@ pub(crate) struct CudaDriver {
     device: sys::CUdevice,
     context: sys::CUcontext,
     processors: usize,
+    /// Whether a kernel can start before the one ahead of it has ended.
+    overlaps: bool,
     module: sys::CUmodule,
     /// Each kernel's handle, and the dynamic shared memory that it may use.
     functions: Mutex<HashMap<&'static str, (usize, usize)>>,
@@ -225,6 +227,7 @@ impl CudaDriver {
             device,
             context,
             processors: usize::try_from(processors).unwrap_or(1),
+            overlaps: info.compute_capability >= (9, 0),
             module,
             functions: Mutex::default(),
             memory: Mutex::default(),
@@ -307,6 +310,41 @@ impl Drop for CudaDriver {
 
 fn stream_of(handle: Handle) -> sys::CUstream {
     handle as usize as sys::CUstream
+}
+
+/// Launches a kernel that may start before those ahead of it in the stream have ended (programmatic dependent launch).
+///
+/// # Safety
+/// As for [`Driver::launch`]; the kernel waits for those ahead of it.
+unsafe fn launch_overlapping(
+    function: sys::CUfunction,
+    (grid, threads, shared): ((u32, u32, u32), u32, u32),
+    stream: sys::CUstream,
+    arguments: &mut [*mut c_void],
+) -> std::result::Result<(), cu::DriverError> {
+    let mut attribute = sys::CUlaunchAttribute {
+        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        pad: [0; 4],
+        value: sys::CUlaunchAttributeValue {
+            programmaticStreamSerializationAllowed: 1,
+        },
+    };
+    let config = sys::CUlaunchConfig {
+        gridDimX: grid.0,
+        gridDimY: grid.1,
+        gridDimZ: grid.2,
+        blockDimX: threads,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: shared,
+        hStream: stream,
+        attrs: &raw mut attribute,
+        numAttrs: 1,
+    };
+    let none = std::ptr::null_mut();
+    // SAFETY: the caller's; the driver reads the configuration before it returns.
+    unsafe { sys::cuLaunchKernelEx(&raw const config, function, arguments.as_mut_ptr(), none) }
+        .result()
 }
 
 // SAFETY: every function only passes on what its caller promises.
@@ -483,9 +521,15 @@ unsafe impl Driver for CudaDriver {
         let grid = (size(x)?, size(y)?, size(z)?);
         let block = (size(launch.threads)?, 1, 1);
         let shared = size(launch.shared)?;
-        // SAFETY: the caller's.
-        unsafe { cu::launch_kernel(function, grid, block, shared, stream_of(stream), arguments) }
-            .map_err(|e| self.failed(&format!("launch {}", launch.kernel), e))
+        let stream = stream_of(stream);
+        let launched = if launch.overlaps && self.overlaps {
+            // SAFETY: the caller's.
+            unsafe { launch_overlapping(function, (grid, block.0, shared), stream, arguments) }
+        } else {
+            // SAFETY: the caller's.
+            unsafe { cu::launch_kernel(function, grid, block, shared, stream, arguments) }
+        };
+        launched.map_err(|e| self.failed(&format!("launch {}", launch.kernel), e))
     }
 
     unsafe fn multiply(&self, stream: Handle, product: &Product) -> Result<()> {

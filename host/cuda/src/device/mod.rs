@@ -121,6 +121,8 @@ pub(crate) struct Launch {
     pub(crate) grid: [usize; 3],
     pub(crate) threads: usize,
     pub(crate) shared: usize,
+    /// Starts before the kernels ahead of it in the stream have ended: it waits for them itself.
+    pub(crate) overlaps: bool,
 }
 
 /// An operand of a product: its address and the distances in values between two rows and between two values of a row.
