@@ -146,7 +146,8 @@ unsigned char* guarded(size_t bytes) {
     return from;
 }
 
-void run_block(uint3 index, dim3 grid, dim3 size, unsigned shared_bytes, bool reversed) {
+// Returns how many threads have waited for the kernels ahead.
+unsigned run_block(uint3 index, dim3 grid, dim3 size, unsigned shared_bytes, bool reversed) {
     unsigned threads = size.x;
     Block block{};
     block.index = index;
@@ -178,6 +179,7 @@ void run_block(uint3 index, dim3 grid, dim3 size, unsigned shared_bytes, bool re
             if (fibers[i].finished) left--;
         }
     }
+    return block.waited;
 }
 
 template <class... A, size_t... I>
@@ -239,7 +241,7 @@ void wait(Barrier& barrier) {
 // Runs a kernel; `reversed` runs the threads of a block in the other order between two barriers. Returns false if there
 // is no such kernel.
 extern "C" bool emulate_launch(const char* name, const unsigned* grid, unsigned threads, unsigned shared_bytes,
-                               void** arguments, bool reversed) {
+                               void** arguments, bool reversed, bool overlaps) {
     auto found = emulate::kernels().find(name);
     if (found == emulate::kernels().end()) return false;
     std::function<void()> body = [&] { found->second(arguments); };
@@ -247,8 +249,13 @@ extern "C" bool emulate_launch(const char* name, const unsigned* grid, unsigned 
     dim3 size = {grid[0], grid[1], grid[2]};
     for (unsigned z = 0; z < size.z; z++)
         for (unsigned y = 0; y < size.y; y++)
-            for (unsigned x = 0; x < size.x; x++)
-                emulate::run_block({x, y, z}, size, {threads, 1, 1}, shared_bytes, reversed);
+            for (unsigned x = 0; x < size.x; x++) {
+                unsigned waited = emulate::run_block({x, y, z}, size, {threads, 1, 1}, shared_bytes, reversed);
+                if (overlaps && waited != threads) {
+                    fprintf(stderr, "emulate: %s starts early, and not every thread waits for the kernels ahead\n", name);
+                    abort();
+                }
+            }
     return true;
 }
 

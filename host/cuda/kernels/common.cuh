@@ -33,6 +33,7 @@ constexpr float LOG2_E = 1.4426950408889634f;
 // what they write, or writes what they read; weights it may read before. Every thread waits, also one without work, so that
 // the end of a kernel is the end of all before it. `let_next_start` lets the next such kernel start once all blocks of this
 // one have started.
+#ifdef __CUDACC__
 DEVICE void wait_for_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -43,6 +44,7 @@ DEVICE void let_next_start() {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
+#endif
 
 // Storage <-> f32. All arithmetic is in f32.
 DEVICE float to_float(float value) { return value; }

@@ -86,6 +86,8 @@ fn waits(kernel: &str) -> bool {
         "attention_decode_",
         "finish_qkv_bf16",
         "rms_norm_bf16",
+        "swiglu_bf16",
+        "lora_",
     ];
     names.iter().any(|name| kernel.starts_with(name))
 }

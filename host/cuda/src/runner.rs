@@ -338,6 +338,8 @@ impl CudaRunner {
             finished: self.attention.finished.address(),
         };
         let splits = self.splits(step);
+        // Where every row is one token, there is nothing to select.
+        let selection = (step.row_count < step.token_count).then_some(&selection);
         pass.embed(at(step.tokens), at(step.positions))?;
         let mut x = self.work.x.address();
         for layer in 0..c.num_hidden_layers {
@@ -371,7 +373,7 @@ impl CudaRunner {
                 layer,
                 x,
                 target,
-                last.then_some(&selection),
+                selection.filter(|_| last),
                 false,
                 &mut || {
                     let tiles = PlacedTiles {
