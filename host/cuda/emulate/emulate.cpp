@@ -197,7 +197,8 @@ const std::map<std::string, Entry>& kernels() {
 #define ENTRIES(name) ENTRY(name##_f32), ENTRY(name##_bf16)
     static const std::map<std::string, Entry> all = {
         ENTRIES(rms_norm), ENTRIES(rms_norm_backward), ENTRIES(gain_backward), ENTRY(gain_backward_residual_bf16),
-        ENTRY(rope_angles), ENTRIES(finish_qkv), ENTRIES(finish_qkv_backward),
+        ENTRY(rope_angles), ENTRIES(finish_qkv), ENTRIES(finish_qkv_parts), ENTRIES(finish_qkv_backward),
+        ENTRIES(finish_qkv_backward_parts),
         ENTRIES(embed), ENTRIES(gather_rows), ENTRIES(scatter_rows), ENTRIES(add_bias), ENTRIES(bias_backward),
         ENTRIES(swiglu), ENTRIES(swiglu_backward), ENTRIES(embed_backward),
         ENTRY(attention_prefill_paged_64), ENTRY(attention_prefill_paged_128),

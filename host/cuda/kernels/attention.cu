@@ -6,7 +6,7 @@
 // the keys, a weight differs by a power of two, so that it rounds to bf16 alike in all of them.
 #include "attention.cuh"
 
-// One block per tile of 128 queries (blockIdx.x) and head (blockIdx.y): 4 warps of 32 queries each. Keys and values pass
+// One block per tile of 128 queries (blockIdx.y) and head (blockIdx.x): 4 warps of 32 queries each. Keys and values pass
 // through shared memory in tiles of 64, of which two are there: one is used while the next one is loaded.
 template <int D, bool PAGED> DEVICE void attention_prefill(const AttentionArguments& a) {
     constexpr int ROWS = 128, KEYS = 64, THREADS = 128, MI = 2, NT = KEYS / 8;
@@ -14,7 +14,7 @@ template <int D, bool PAGED> DEVICE void attention_prefill(const AttentionArgume
     bf16* q_tile = reinterpret_cast<bf16*>(shared);
     bf16* k_tiles = q_tile + ROWS * D;
     bf16* v_tiles = k_tiles + 2 * KEYS * D;
-    int sequence = a.tiles[2 * blockIdx.x], first = a.tiles[2 * blockIdx.x + 1], head = int(blockIdx.y);
+    int sequence = a.tiles[2 * blockIdx.y], first = a.tiles[2 * blockIdx.y + 1], head = int(blockIdx.x);
     int kv_head = head * a.kv_heads / a.heads;
     int start = a.starts[sequence], length = a.starts[sequence + 1] - start;
     int past = PAGED ? a.past[sequence] : 0, rows = min(ROWS, length - first), visible = past + first + rows;

@@ -70,6 +70,21 @@ template <int N, class T> DEVICE void load_values(const T* from, float (&to)[N])
     }
 }
 
+// Floats; four or more are at an address that is a multiple of 16 bytes.
+template <int N> DEVICE void load_floats(float (&to)[N], const float* from) {
+    if constexpr (N < 4) {
+#pragma unroll
+        for (int i = 0; i < N; i++) to[i] = from[i];
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i += 4) {
+            Pack<float> pack = load_pack(from + i);
+#pragma unroll
+            for (int j = 0; j < 4; j++) to[i + j] = pack.v[j];
+        }
+    }
+}
+
 // Two bf16 values of a register.
 DEVICE float low_half(uint32_t pair) { return __uint_as_float(pair << 16); }
 DEVICE float high_half(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }

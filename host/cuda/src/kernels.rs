@@ -85,6 +85,7 @@ fn waits(kernel: &str) -> bool {
         "gemv_",
         "attention_decode_",
         "finish_qkv_bf16",
+        "finish_qkv_parts_bf16",
         "rms_norm_bf16",
         "swiglu_bf16",
         "lora_",
@@ -101,6 +102,14 @@ fn row_threads(width: usize, precision: Precision) -> usize {
     (width * precision.bytes() / 16)
         .next_multiple_of(32)
         .clamp(32, 512)
+}
+
+/// Values that a lane of the kernels over heads reads at once, and their blocks for this many heads.
+fn head_parts(dim: usize, precision: Precision, heads: usize) -> (usize, usize) {
+    let (half, pack) = (dim / 2, 16 / precision.bytes());
+    let values = if half.is_multiple_of(pack) { pack } else { 1 };
+    let lanes = (half / values).next_power_of_two().min(32);
+    (values, (heads * lanes).div_ceil(THREADS))
 }
 
 impl Stream {
@@ -223,9 +232,12 @@ impl Stream {
         tokens: usize,
     ) -> Result<()> {
         let heads = (a.heads + 2 * a.kv_heads) as usize;
-        let grid = [heads.div_ceil(WARPS), tokens, 1];
-        let kernel = typed!(precision, "finish_qkv");
-        self.run(kernel, grid, WARPS * 32, 0, args![a])
+        let (values, blocks) = head_parts(a.dim as usize, precision, heads * tokens);
+        let kernel = match values {
+            1 => typed!(precision, "finish_qkv"),
+            _ => typed!(precision, "finish_qkv_parts"),
+        };
+        self.run_blocks(kernel, blocks, THREADS, args![a, int(tokens)])
     }
 
     /// `scales` and `rotated` are null, or get what the gradients of the heads' norms need.
@@ -237,9 +249,17 @@ impl Stream {
         tokens: usize,
     ) -> Result<()> {
         let heads = (a.heads + a.kv_heads) as usize;
-        let grid = [heads.div_ceil(WARPS), tokens, 1];
-        let kernel = typed!(precision, "finish_qkv_backward");
-        self.run(kernel, grid, WARPS * 32, 0, args![a, scales, rotated])
+        let (values, blocks) = head_parts(a.dim as usize, precision, heads * tokens);
+        let kernel = match values {
+            1 => typed!(precision, "finish_qkv_backward"),
+            _ => typed!(precision, "finish_qkv_backward_parts"),
+        };
+        self.run_blocks(
+            kernel,
+            blocks,
+            THREADS,
+            args![a, scales, rotated, int(tokens)],
+        )
     }
 
     /// `x` is the residual stream, in f32.
@@ -368,7 +388,7 @@ impl Stream {
             (false, _) => "attention_prefill_paged_128",
         };
         let shared = (PREFILL_TILE + 4 * 64) * a.dim as usize * 2;
-        let grid = [tiles, a.heads as usize, 1];
+        let grid = [a.heads as usize, tiles, 1];
         self.run(kernel, grid, 128, shared, args![a])
     }
 
@@ -417,23 +437,27 @@ impl Stream {
         self.run(kernel, grid, WARPS * 32, 0, args![a, g])
     }
 
-    /// The gradient of attention over tiles of [`BACKWARD_TILE`] tokens.
+    /// The gradient of attention over tiles of [`BACKWARD_TILE`] tokens: of keys those in `a.tiles`, of queries `queries`.
     pub(crate) fn attention_backward(
         &self,
         a: AttentionArguments,
         g: AttentionGradients,
-        tiles: usize,
+        (queries, tiles): (Address, usize),
     ) -> Result<()> {
-        let (keys, queries) = match a.dim {
+        let (dkdv, dq) = match a.dim {
             64 => ("attention_dkdv_64", "attention_dq_64"),
             _ => ("attention_dkdv_128", "attention_dq_128"),
         };
         let shared = 6 * BACKWARD_TILE * a.dim as usize * 2;
         let statistics = 4 * BACKWARD_TILE * 4;
-        let grid = [tiles, a.kv_heads as usize, 1];
-        self.run(keys, grid, 128, shared + statistics, args![a, g])?;
-        let grid = [tiles, a.heads as usize, 1];
-        self.run(queries, grid, 128, shared, args![a, g])
+        let grid = [a.kv_heads as usize, tiles, 1];
+        self.run(dkdv, grid, 128, shared + statistics, args![a, g])?;
+        let a = AttentionArguments {
+            tiles: queries,
+            ..a
+        };
+        let grid = [a.heads as usize, tiles, 1];
+        self.run(dq, grid, 128, shared, args![a, g])
     }
 
     /// As above for any shape; a tile is one token.

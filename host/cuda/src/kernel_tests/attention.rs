@@ -327,7 +327,8 @@ fn packed(lengths: &[usize], shape: Shape, precision: Precision, by_tiles: bool)
         };
         let count = backward.len() / 2;
         if by_tiles {
-            s.attention_backward(arguments, gradients, count).unwrap();
+            let tiles = (backward_tile.address(), count);
+            s.attention_backward(arguments, gradients, tiles).unwrap();
         } else {
             s.attention_general_backward(precision, arguments, gradients, count)
                 .unwrap();
