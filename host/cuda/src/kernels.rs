@@ -79,6 +79,9 @@ pub(crate) fn has_decode_attention(
     has_tile_attention(precision, dim) && heads / kv_heads <= MAX_DECODE_GROUP
 }
 
+/// Whether kernels that wait themselves for those ahead of them start early (programmatic dependent launch).
+const STARTS_EARLY: bool = true;
+
 /// Whether a kernel waits itself for those ahead of it: the kernels of decoding steps, which are short.
 fn waits(kernel: &str) -> bool {
     let names = [
@@ -126,7 +129,7 @@ impl Stream {
             grid,
             threads,
             shared,
-            overlaps: waits(kernel),
+            overlaps: STARTS_EARLY && waits(kernel),
         };
         // SAFETY: the wrappers below give each kernel the arguments that its source declares, and addresses of the
         // layouts that this module names.
