@@ -146,7 +146,8 @@ unsigned char* guarded(size_t bytes) {
     return from;
 }
 
-void run_block(uint3 index, dim3 grid, dim3 size, unsigned shared_bytes, bool reversed) {
+// Returns how many threads have waited for the kernels ahead.
+unsigned run_block(uint3 index, dim3 grid, dim3 size, unsigned shared_bytes, bool reversed) {
     unsigned threads = size.x;
     Block block{};
     block.index = index;
@@ -178,6 +179,7 @@ void run_block(uint3 index, dim3 grid, dim3 size, unsigned shared_bytes, bool re
             if (fibers[i].finished) left--;
         }
     }
+    return block.waited;
 }
 
 template <class... A, size_t... I>
@@ -195,7 +197,8 @@ const std::map<std::string, Entry>& kernels() {
 #define ENTRIES(name) ENTRY(name##_f32), ENTRY(name##_bf16)
     static const std::map<std::string, Entry> all = {
         ENTRIES(rms_norm), ENTRIES(rms_norm_backward), ENTRIES(gain_backward), ENTRY(gain_backward_residual_bf16),
-        ENTRY(rope_angles), ENTRIES(finish_qkv), ENTRIES(finish_qkv_backward),
+        ENTRY(rope_angles), ENTRIES(finish_qkv), ENTRIES(finish_qkv_parts), ENTRIES(finish_qkv_backward),
+        ENTRIES(finish_qkv_backward_parts),
         ENTRIES(embed), ENTRIES(gather_rows), ENTRIES(scatter_rows), ENTRIES(add_bias), ENTRIES(bias_backward),
         ENTRIES(swiglu), ENTRIES(swiglu_backward), ENTRIES(embed_backward),
         ENTRY(attention_prefill_paged_64), ENTRY(attention_prefill_paged_128),
@@ -207,7 +210,7 @@ const std::map<std::string, Entry>& kernels() {
         ENTRY(gemv_8), ENTRY(gemv_16), ENTRY(gemv_gated_8), ENTRY(gemv_gated_16), ENTRY(gemv_normed), ENTRY(gemv_gated_normed),
         ENTRIES(lora_shrink), ENTRIES(lora_expand),
         ENTRY(head_scores), ENTRY(head_candidates), ENTRY(head_top), ENTRIES(head_backward),
-        ENTRY(sample),
+        ENTRY(sample_maxima), ENTRY(sample_sums), ENTRY(sample),
         ENTRY(adamw), ENTRY(squared_norm), ENTRY(sum_partials),
     };
     return all;
@@ -239,7 +242,7 @@ void wait(Barrier& barrier) {
 // Runs a kernel; `reversed` runs the threads of a block in the other order between two barriers. Returns false if there
 // is no such kernel.
 extern "C" bool emulate_launch(const char* name, const unsigned* grid, unsigned threads, unsigned shared_bytes,
-                               void** arguments, bool reversed) {
+                               void** arguments, bool reversed, bool overlaps) {
     auto found = emulate::kernels().find(name);
     if (found == emulate::kernels().end()) return false;
     std::function<void()> body = [&] { found->second(arguments); };
@@ -247,8 +250,13 @@ extern "C" bool emulate_launch(const char* name, const unsigned* grid, unsigned 
     dim3 size = {grid[0], grid[1], grid[2]};
     for (unsigned z = 0; z < size.z; z++)
         for (unsigned y = 0; y < size.y; y++)
-            for (unsigned x = 0; x < size.x; x++)
-                emulate::run_block({x, y, z}, size, {threads, 1, 1}, shared_bytes, reversed);
+            for (unsigned x = 0; x < size.x; x++) {
+                unsigned waited = emulate::run_block({x, y, z}, size, {threads, 1, 1}, shared_bytes, reversed);
+                if (overlaps && waited != threads) {
+                    fprintf(stderr, "emulate: %s starts early, and not every thread waits for the kernels ahead\n", name);
+                    abort();
+                }
+            }
     return true;
 }
 

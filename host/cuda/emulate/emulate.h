@@ -94,6 +94,8 @@ struct Block {
     dim3 size, grid;
     Barrier barrier;
     unsigned or_value[2];
+    // Threads that have waited for the kernels ahead of this one.
+    unsigned waited;
     std::vector<Warp> warps;
     unsigned char* dynamic_shared;
 };
@@ -148,6 +150,9 @@ inline int __syncthreads_or(int value) {
     return any;
 }
 inline void __threadfence() {}
+// Kernels run one after the other here; a kernel that must wait and does not is an error all the same.
+inline void wait_for_previous() { emulate::block().waited++; }
+inline void let_next_start() {}
 template <class T> inline T __ldcg(const T* from) { return *from; }
 
 template <class T> inline T __shfl_xor_sync(unsigned, T value, int mask) {

@@ -19,7 +19,8 @@ struct AttentionArguments {
     // Block table of every sequence.
     const int* tables;
     int table_stride;
-    // One (sequence, query) per tile; the query counts from the first of the sequence.
+    // One (sequence, query) per tile; the query counts from the first of the sequence. Blocks start in the order of the
+    // tiles, those of all heads together: the tiles with the most work come first, so that all blocks end together.
     const int* tiles;
     // Null, or ln(sum(exp(score))) of every query, [heads, lse_stride].
     float* lse;

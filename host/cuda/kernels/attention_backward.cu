@@ -17,7 +17,7 @@ template <class T> DEVICE void attention_delta(const AttentionArguments& a, cons
 KERNEL attention_delta_f32(AttentionArguments a, AttentionGradients g) { attention_delta<float>(a, g); }
 KERNEL attention_delta_bf16(AttentionArguments a, AttentionGradients g) { attention_delta<bf16>(a, g); }
 
-// Gradients of 64 keys and their values (tile blockIdx.x) of a key head (blockIdx.y). Each of 4 warps has 16 keys; the
+// Gradients of 64 keys and their values (tile blockIdx.y) of a key head (blockIdx.x). Each of 4 warps has 16 keys; the
 // queries of all its heads pass through shared memory.
 template <int D> DEVICE void attention_dkdv(const AttentionArguments& a, const AttentionGradients& g) {
     constexpr int KEYS = 64, QUERIES = 64, THREADS = 128, NT = QUERIES / 8;
@@ -27,7 +27,7 @@ template <int D> DEVICE void attention_dkdv(const AttentionArguments& a, const A
     bf16* q_tiles = v_tile + KEYS * D;
     bf16* d_tiles = q_tiles + 2 * QUERIES * D;
     float* statistics = reinterpret_cast<float*>(d_tiles + 2 * QUERIES * D);
-    int sequence = a.tiles[2 * blockIdx.x], first = a.tiles[2 * blockIdx.x + 1], kv_head = int(blockIdx.y);
+    int sequence = a.tiles[2 * blockIdx.y], first = a.tiles[2 * blockIdx.y + 1], kv_head = int(blockIdx.x);
     int start = a.starts[sequence], length = a.starts[sequence + 1] - start, keys = min(KEYS, length - first);
     int count = a.heads / a.kv_heads;
     // Queries before the first key do not see it.
@@ -114,7 +114,7 @@ template <int D> DEVICE void attention_dkdv(const AttentionArguments& a, const A
 KERNEL __launch_bounds__(128) attention_dkdv_64(AttentionArguments a, AttentionGradients g) { attention_dkdv<64>(a, g); }
 KERNEL __launch_bounds__(128) attention_dkdv_128(AttentionArguments a, AttentionGradients g) { attention_dkdv<128>(a, g); }
 
-// Gradients of 64 queries (tile blockIdx.x) of a head (blockIdx.y). Each of 4 warps has 16 queries; the keys and values
+// Gradients of 64 queries (tile blockIdx.y) of a head (blockIdx.x). Each of 4 warps has 16 queries; the keys and values
 // pass through shared memory.
 template <int D> DEVICE void attention_dq(const AttentionArguments& a, const AttentionGradients& g) {
     constexpr int KEYS = 64, QUERIES = 64, THREADS = 128, NT = KEYS / 8;
@@ -123,7 +123,7 @@ template <int D> DEVICE void attention_dq(const AttentionArguments& a, const Att
     bf16* d_tile = q_tile + QUERIES * D;
     bf16* k_tiles = d_tile + QUERIES * D;
     bf16* v_tiles = k_tiles + 2 * KEYS * D;
-    int sequence = a.tiles[2 * blockIdx.x], first = a.tiles[2 * blockIdx.x + 1], head = int(blockIdx.y);
+    int sequence = a.tiles[2 * blockIdx.y], first = a.tiles[2 * blockIdx.y + 1], head = int(blockIdx.x);
     int kv_head = head * a.kv_heads / a.heads;
     int start = a.starts[sequence], length = a.starts[sequence + 1] - start, rows = min(QUERIES, length - first);
     int visible = first + rows, tiles = ceil_div(visible, KEYS);

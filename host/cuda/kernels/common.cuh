@@ -29,6 +29,23 @@ constexpr float LOG2_E = 1.4426950408889634f;
 #define POSITIVE_INFINITY (__builtin_inff())
 #endif
 
+// A kernel that starts before those ahead of it in its stream have ended (`Launch::overlaps`) waits for them before it reads
+// what they write, or writes what they read; weights it may read before. Every thread waits, also one without work, so that
+// the end of a kernel is the end of all before it. `let_next_start` lets the next such kernel start once all blocks of this
+// one have started.
+#ifdef __CUDACC__
+DEVICE void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+DEVICE void let_next_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+#endif
+
 // Storage <-> f32. All arithmetic is in f32.
 DEVICE float to_float(float value) { return value; }
 DEVICE float to_float(bf16 value) { return __bfloat162float(value); }
@@ -50,6 +67,21 @@ template <int N, class T> DEVICE void load_values(const T* from, float (&to)[N])
         Pack<T> pack = load_pack(from + i);
 #pragma unroll
         for (int j = 0; j < Pack<T>::N; j++) to[i + j] = to_float(pack.v[j]);
+    }
+}
+
+// Floats; four or more are at an address that is a multiple of 16 bytes.
+template <int N> DEVICE void load_floats(float (&to)[N], const float* from) {
+    if constexpr (N < 4) {
+#pragma unroll
+        for (int i = 0; i < N; i++) to[i] = from[i];
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i += 4) {
+            Pack<float> pack = load_pack(from + i);
+#pragma unroll
+            for (int j = 0; j < 4; j++) to[i + j] = pack.v[j];
+        }
     }
 }
 

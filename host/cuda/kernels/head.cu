@@ -6,7 +6,7 @@
 #include "select.cuh"
 
 struct HeadArguments {
-    // [positions, stride].
+    // [positions, stride]; the stride is a multiple of 8.
     const float* logits;
     int stride, vocab;
     const int* targets;
@@ -43,14 +43,22 @@ KERNEL __launch_bounds__(1024, 1) head_scores(HeadArguments a) {
     const float* logits = a.logits + size_t(position) * a.stride;
     float inverse = a.inverse_temperatures[position];
     Moments own = {NEGATIVE_INFINITY, 0.f, 0.f};
-    for (int i = int(threadIdx.x); i < a.vocab; i += int(blockDim.x)) {
-        float z = logits[i] * inverse;
-        if (z > own.top) {
-            own.merge(z, 1.f, 0.f);
-        } else {
-            float e = expf(z - own.top);
+    // Eight at once, so that enough loads are under way. The padding of a row may hold anything.
+    for (int i = int(threadIdx.x) * 8; i < a.vocab; i += int(blockDim.x) * 8) {
+        float z[8], top = NEGATIVE_INFINITY;
+        load_floats(z, logits + i);
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            z[j] *= inverse;
+            if (i + j < a.vocab) top = fmaxf(top, z[j]);
+        }
+        if (top > own.top) own.merge(top, 0.f, 0.f);
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            if (i + j >= a.vocab) continue;
+            float e = expf(z[j] - own.top);
             own.sum += e;
-            own.weighted += e * (z - own.top);
+            own.weighted += e * (z[j] - own.top);
         }
     }
 #pragma unroll
@@ -125,15 +133,23 @@ template <class T> DEVICE void head_backward(const HeadArguments& a, const HeadG
     all += block_sum(own);
     float constant = all + d_entropy * (a.entropies[position] - log_sum);
     int target = a.targets[position];
-    auto slope = [&](int i) {
-        float z = logits[i] * inverse - top;
+    auto slope = [&](float logit) {
+        float z = logit * inverse - top;
         return -inverse * expf(z - log_sum) * (d_entropy * z + constant);
     };
+    constexpr int N = Pack<T>::N;
     // The padding of a row is zero, because the product with the head reads it.
-    for (int i = int(threadIdx.x); i < a.stride; i += int(blockDim.x)) {
-        float value = i < a.vocab ? slope(i) : 0.f;
-        if (i == target) value += inverse * d_logprob;
-        dlogits[i] = from_float<T>(value);
+    for (int i = int(threadIdx.x) * N; i < a.stride; i += int(blockDim.x) * N) {
+        float values[N];
+        load_floats(values, logits + i);
+        Pack<T> result;
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            float value = i + j < a.vocab ? slope(values[j]) : 0.f;
+            if (i + j == target) value += inverse * d_logprob;
+            result.v[j] = from_float<T>(value);
+        }
+        store_pack(dlogits + i, result);
     }
     if (first == last) return;
     __syncthreads();
@@ -148,7 +164,7 @@ template <class T> DEVICE void head_backward(const HeadArguments& a, const HeadG
             sum += g.d_candidates[j];
         }
         if (!is_first) continue;
-        float value = slope(id) + inverse * sum;
+        float value = slope(logits[id]) + inverse * sum;
         if (id == target) value += inverse * d_logprob;
         dlogits[id] = from_float<T>(value);
     }

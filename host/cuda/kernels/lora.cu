@@ -38,6 +38,8 @@ struct LoraArguments {
 // Rounds as the matrix products that long runs use. One warp per row of A: grid (ceil(max_rank / warps), targets, tokens).
 template <class T> DEVICE void lora_shrink(const LoraArguments& a) {
     constexpr int N = Pack<T>::N;
+    let_next_start();
+    wait_for_previous();
     int token = int(blockIdx.z), target = int(blockIdx.y), slot = a.slots[token];
     if (slot < 0) return;
     LoraMatrices own = a.table[size_t(slot) * a.targets + target];
@@ -61,6 +63,8 @@ KERNEL lora_shrink_bf16(LoraArguments a) { lora_shrink<bf16>(a); }
 // One thread per column of y: grid (ceil(columns / threads), tokens).
 template <class T> DEVICE void lora_expand(const LoraArguments& a) {
     constexpr int N = Pack<T>::N;
+    let_next_start();
+    wait_for_previous();
     int token = int(blockIdx.y), slot = a.slots[token], column = int(blockIdx.x * blockDim.x + threadIdx.x);
     if (slot < 0 || column >= a.width) return;
     int target = 0, first = 0;

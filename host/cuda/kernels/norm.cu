@@ -4,6 +4,8 @@
 // x [rows, width] is the residual stream.
 template <class T> DEVICE void rms_norm(const float* x, const float* gain, T* y, int width, float eps) {
     constexpr int N = Pack<T>::N;
+    let_next_start();
+    wait_for_previous();
     x += size_t(blockIdx.x) * width;
     y += size_t(blockIdx.x) * width;
     float scale = inverse_rms(x, width, eps);

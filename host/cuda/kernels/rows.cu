@@ -70,6 +70,8 @@ KERNEL embed_backward_bf16(const bf16* dx, const int* tokens, float* dembedding,
 // y [rows, width] from gate_up [rows, 2 width]. One thread per pack; `packs` = rows * width / N.
 template <class T> DEVICE void swiglu(const T* gate_up, T* y, int width, long long packs) {
     constexpr int N = Pack<T>::N;
+    let_next_start();
+    wait_for_previous();
     long long at = (long long)(blockIdx.x) * blockDim.x + threadIdx.x;
     if (at >= packs) return;
     int per_row = width / N;

@@ -1,14 +1,19 @@
 // Samples one token per row from f32 logits, as the CPU backend does: logit bias, penalties, bitmask, suppressed tokens,
-// temperature, min-p, top-k, top-p, one random number. The random number depends on the seed and the position alone. One
-// block of 1024 threads per row; the vocabulary is never sorted.
+// temperature, min-p, top-k, top-p, one random number. The random number depends on the seed and the position alone. Several
+// blocks per row find its largest logit, then its sums of weights; one block of 1024 threads per row does the rest with what
+// they have found. The vocabulary is never sorted.
 #include "select.cuh"
 
 constexpr int SAMPLE_THREADS = 1024;
 // Most tokens that are kept in shared memory after a first truncation.
 constexpr int MAX_LISTED = 2048;
 constexpr int MAX_TOP_LOGPROBS = 32;
-// Chunks of a row in which the quantile is searched.
-constexpr int CHUNKS = 128;
+// Chunks of a row, in one of which the quantile lies; a chunk has at most one token per thread.
+constexpr int CHUNKS = 256;
+// Threads of the blocks that share a row. A warp has whole chunks.
+constexpr int PART_THREADS = 256;
+// Most blocks that share a row.
+constexpr int MAX_PARTS = 32;
 
 enum SampleMode { MODE_SAMPLE = 0, MODE_GREEDY = 1, MODE_RECORDED = 2 };
 enum SampleStatus { STATUS_OK = 0, STATUS_NOT_FINITE = 1, STATUS_NO_TOKEN = 2 };
@@ -50,6 +55,14 @@ struct SampleOutput {
     float top_logprobs[MAX_TOP_LOGPROBS];
 };
 
+// What one of the blocks that share a row has found: largest logit, the smallest token that has it, the smallest token whose
+// logit is not finite, the number of finite logits; then the sums of weights at the row's temperature and at 1.
+struct SamplePart {
+    float largest;
+    unsigned id, bad_id, open;
+    unsigned long long sum, sum_at_one;
+};
+
 struct SampleArguments {
     // [rows, stride].
     const float* logits;
@@ -61,6 +74,13 @@ struct SampleArguments {
     float* saved;
     int saved_stride;
     SampleOutput* outputs;
+    // [rows, count]. The count is a power of two up to MAX_PARTS.
+    SamplePart* parts;
+    int part_count;
+    // [rows, count, PART_THREADS]: the key of each thread's largest logit.
+    uint32_t* keys;
+    // [rows, CHUNKS]: sums of weights at the row's temperature.
+    unsigned long long* chunks;
 };
 
 DEVICE uint32_t rotate_left(uint32_t value, int by) { return value << by | value >> (32 - by); }
@@ -123,7 +143,9 @@ struct SampleWorkspace {
     float tops[32];
     uint32_t top_ids[32];
     unsigned bad_id, open;
-    uint32_t chosen;
+    // What the thread that has the quantile tells the others.
+    int first_beyond, last_open;
+    unsigned long long found_before;
     unsigned long long pairs[MAX_TOP_LOGPROBS], sorted[MAX_TOP_LOGPROBS];
 };
 
@@ -133,46 +155,147 @@ struct RowMaximum {
     float largest;
     uint32_t id, own_key;
     unsigned bad_id, open;
+    DEVICE void merge(float other, uint32_t other_id) {
+        if (other > largest || (other == largest && other_id < id)) largest = other, id = other_id;
+    }
 };
-DEVICE RowMaximum row_maximum(SampleWorkspace& shared, const float* logits, int vocab, bool masked) {
-    float largest = NEGATIVE_INFINITY;
-    uint32_t id = 0xffffffffu;
-    unsigned open = 0;
+// Of the tokens from `first` to `end`.
+DEVICE RowMaximum row_maximum(SampleWorkspace& shared, const float* logits, int first, int end, bool masked) {
+    RowMaximum own = {NEGATIVE_INFINITY, 0xffffffffu, 0u, 0u, 0u};
     __syncthreads();
     if (threadIdx.x == 0) shared.bad_id = 0xffffffffu, shared.open = 0;
     __syncthreads();
-    for (int i = int(threadIdx.x); i < vocab; i += SAMPLE_THREADS) {
-        float logit = logits[i];
-        if (is_finite(logit)) {
-            open++;
-            if (logit > largest || id == 0xffffffffu) largest = logit, id = uint32_t(i);
-        } else if (!(masked && logit == NEGATIVE_INFINITY)) {
-            atomicMin(&shared.bad_id, unsigned(i));
+    int threads = int(blockDim.x);
+    for (int i = first + int(threadIdx.x); i < end; i += 4 * threads) {
+        float four[4];
+#pragma unroll
+        for (int u = 0; u < 4; u++) four[u] = i + u * threads < end ? logits[i + u * threads] : NEGATIVE_INFINITY;
+#pragma unroll
+        for (int u = 0; u < 4; u++) {
+            unsigned id = unsigned(i + u * threads);
+            if (int(id) >= end) continue;
+            if (is_finite(four[u])) {
+                own.open++;
+                if (four[u] > own.largest || own.id == 0xffffffffu) own.largest = four[u], own.id = id;
+            } else if (!(masked && four[u] == NEGATIVE_INFINITY)) {
+                atomicMin(&shared.bad_id, id);
+            }
         }
     }
-    uint32_t own_key = id == 0xffffffffu ? 0u : ordered_key(largest);
-    if (open) atomicAdd(&shared.open, open);
+    own.own_key = own.id == 0xffffffffu ? 0u : ordered_key(own.largest);
+    if (own.open) atomicAdd(&shared.open, own.open);
 #pragma unroll
     for (int offset = 16; offset > 0; offset >>= 1) {
-        float other = __shfl_xor_sync(ALL_LANES, largest, offset);
-        uint32_t other_id = __shfl_xor_sync(ALL_LANES, id, offset);
-        if (other > largest || (other == largest && other_id < id)) largest = other, id = other_id;
+        float other = __shfl_xor_sync(ALL_LANES, own.largest, offset);
+        own.merge(other, __shfl_xor_sync(ALL_LANES, own.id, offset));
     }
-    if (lane_id() == 0) shared.tops[warp_id()] = largest, shared.top_ids[warp_id()] = id;
+    if (lane_id() == 0) shared.tops[warp_id()] = own.largest, shared.top_ids[warp_id()] = own.id;
     __syncthreads();
-    for (int warp = 0; warp < SAMPLE_THREADS / WARP; warp++) {
-        float other = shared.tops[warp];
-        uint32_t other_id = shared.top_ids[warp];
-        if (other > largest || (other == largest && other_id < id)) largest = other, id = other_id;
-    }
-    return RowMaximum{largest, id, own_key, shared.bad_id, shared.open};
+    for (int warp = 0; warp < threads / WARP; warp++) own.merge(shared.tops[warp], shared.top_ids[warp]);
+    own.bad_id = shared.bad_id;
+    own.open = shared.open;
+    return own;
 }
 
-// The key that at least `count` tokens reach, from each thread's own largest key; 0 where that says nothing.
-DEVICE uint32_t floor_key(SampleWorkspace& shared, uint32_t own_key, int count) {
-    if (count > SAMPLE_THREADS) return 0;
+// What the blocks that share a row have found, in every thread; called by whole warps.
+DEVICE SamplePart merge_parts(const SamplePart* parts, int count) {
+    SamplePart own = {NEGATIVE_INFINITY, 0xffffffffu, 0xffffffffu, 0u, 0ull, 0ull};
+    if (lane_id() < count) own = parts[lane_id()];
+#pragma unroll
+    for (int offset = 16; offset > 0; offset >>= 1) {
+        float largest = __shfl_xor_sync(ALL_LANES, own.largest, offset);
+        uint32_t id = __shfl_xor_sync(ALL_LANES, own.id, offset);
+        if (largest > own.largest || (largest == own.largest && id < own.id)) own.largest = largest, own.id = id;
+        own.bad_id = min(own.bad_id, __shfl_xor_sync(ALL_LANES, own.bad_id, offset));
+        own.open += __shfl_xor_sync(ALL_LANES, own.open, offset);
+        own.sum += __shfl_xor_sync(ALL_LANES, own.sum, offset);
+        own.sum_at_one += __shfl_xor_sync(ALL_LANES, own.sum_at_one, offset);
+    }
+    return own;
+}
+
+// Grid (part_count, rows).
+KERNEL __launch_bounds__(PART_THREADS) sample_maxima(SampleArguments a) {
+    __shared__ SampleWorkspace shared;
+    int part = int(blockIdx.x), row = int(blockIdx.y);
+    const float* logits = a.logits + size_t(a.rows[row].logits) * a.stride;
+    int size = ceil_div(a.vocab, CHUNKS) * (CHUNKS / a.part_count);
+    RowMaximum own = row_maximum(shared, logits, min(part * size, a.vocab), min((part + 1) * size, a.vocab), false);
+    size_t at = size_t(row) * a.part_count + part;
+    a.keys[at * PART_THREADS + threadIdx.x] = own.own_key;
+    if (threadIdx.x == 0) a.parts[at] = SamplePart{own.largest, own.id, own.bad_id, own.open, 0ull, 0ull};
+}
+
+// Grid (part_count, rows), after `sample_maxima`. Sums are fixed-point numbers, so that they do not depend on their order.
+KERNEL __launch_bounds__(PART_THREADS) sample_sums(SampleArguments a) {
+    __shared__ unsigned long long sums[2][PART_THREADS / WARP];
+    int part = int(blockIdx.x), row = int(blockIdx.y);
+    const float* logits = a.logits + size_t(a.rows[row].logits) * a.stride;
+    float inverse = 1.f / a.rows[row].temperature;
+    SamplePart* parts = a.parts + size_t(row) * a.part_count;
+    float largest = merge_parts(parts, a.part_count).largest;
+    int size = ceil_div(a.vocab, CHUNKS), each = CHUNKS / a.part_count;
+    unsigned long long all = 0, all_at_one = 0;
+    for (int chunk = part * each + warp_id(); chunk < (part + 1) * each; chunk += PART_THREADS / WARP) {
+        unsigned long long sum = 0;
+        int first = chunk * size, end = min(first + size, a.vocab);
+        for (int i = first + lane_id(); i < end; i += 4 * WARP) {
+            float four[4];
+#pragma unroll
+            for (int u = 0; u < 4; u++) four[u] = i + u * WARP < end ? logits[i + u * WARP] : NEGATIVE_INFINITY;
+#pragma unroll
+            for (int u = 0; u < 4; u++) {
+                sum += to_fixed(sample_weight(four[u], largest, inverse));
+                all_at_one += to_fixed(sample_weight(four[u], largest, 1.f));
+            }
+        }
+#pragma unroll
+        for (int offset = 16; offset > 0; offset >>= 1) sum += __shfl_xor_sync(ALL_LANES, sum, offset);
+        if (lane_id() == 0) a.chunks[size_t(row) * CHUNKS + chunk] = sum;
+        all += sum;
+    }
+#pragma unroll
+    for (int offset = 16; offset > 0; offset >>= 1) all_at_one += __shfl_xor_sync(ALL_LANES, all_at_one, offset);
+    if (lane_id() == 0) sums[0][warp_id()] = all, sums[1][warp_id()] = all_at_one;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (int warp = 1; warp < PART_THREADS / WARP; warp++) all += sums[0][warp], all_at_one += sums[1][warp];
+    parts[part].sum = all;
+    parts[part].sum_at_one = all_at_one;
+}
+
+// The key that at least `count` tokens reach, from the keys of different tokens that `visit` has; 0 where they say nothing.
+template <class Visit> DEVICE uint32_t floor_key(SampleWorkspace& shared, int count, Visit visit) {
     unsigned long long above, at;
-    return select_key<false>(shared.histogram, (unsigned long long)(count), above, at, [&](auto f) { f(own_key, 1ull, threadIdx.x); });
+    return select_key<false>(shared.histogram, (unsigned long long)(count), above, at, visit);
+}
+
+// The first thread up to which the masses of the block, in the order of its threads, exceed `target`; the last one with
+// any mass if rounding puts the target past all. `before` becomes what the threads before it have, and is added to theirs.
+DEVICE int find_quantile(SampleWorkspace& shared, unsigned long long mass, unsigned long long& before, double target) {
+    unsigned long long until = mass;
+#pragma unroll
+    for (int offset = 1; offset < WARP; offset <<= 1) {
+        unsigned long long other = __shfl_up_sync(ALL_LANES, until, offset);
+        if (lane_id() >= offset) until += other;
+    }
+    __syncthreads();
+    if (lane_id() == 31) shared.histogram.warp_sums[warp_id()] = until;
+    if (threadIdx.x == 0) shared.first_beyond = SAMPLE_THREADS, shared.last_open = 0;
+    __syncthreads();
+    unsigned long long start = before;
+    for (int warp = 0; warp < warp_id(); warp++) start += shared.histogram.warp_sums[warp];
+    int thread = int(threadIdx.x);
+    if (mass > 0) {
+        atomicMax(&shared.last_open, thread);
+        if (double(start + until) > target) atomicMin(&shared.first_beyond, thread);
+    }
+    __syncthreads();
+    int found = shared.first_beyond < SAMPLE_THREADS ? shared.first_beyond : shared.last_open;
+    if (thread == found) shared.found_before = start + until - mass;
+    __syncthreads();
+    before = shared.found_before;
+    return found;
 }
 
 // A distribution over the tokens of a row, truncated step by step.
@@ -190,16 +313,27 @@ struct Truncated {
     DEVICE bool keeps(float weight, uint32_t id) const {
         return weight > 0.f && weight >= least && cut.keeps(__float_as_uint(weight), id);
     }
-    // Calls `f(key, mass, id)` for the remaining tokens of this thread. The key of a weight is its bits.
-    template <class F> DEVICE void visit(F f) const {
+    // Calls `f(key, mass, id)` for the remaining tokens of this thread, or only for those of about this weight and more. The
+    // key of a weight is its bits.
+    template <class F> DEVICE void visit(F f, float at_least = 0.f) const {
         if (listed) {
             for (unsigned i = threadIdx.x; i < shared.listed; i += SAMPLE_THREADS)
                 if (keeps(shared.weights[i], shared.ids[i])) f(__float_as_uint(shared.weights[i]), to_fixed(shared.weights[i]), shared.ids[i]);
             return;
         }
-        for (int i = int(threadIdx.x); i < vocab; i += SAMPLE_THREADS) {
-            float weight = sample_weight(logits[i], largest, inverse_temperature);
-            if (keeps(weight, uint32_t(i))) f(__float_as_uint(weight), to_fixed(weight), uint32_t(i));
+        // Most tokens need no exponential: what remains is decided by the exact weight.
+        float lowest = logf(fmaxf(at_least, least)) - 0.01f;
+        for (int i = int(threadIdx.x); i < vocab; i += 4 * SAMPLE_THREADS) {
+            float four[4];
+#pragma unroll
+            for (int u = 0; u < 4; u++) four[u] = i + u * SAMPLE_THREADS < vocab ? logits[i + u * SAMPLE_THREADS] : NEGATIVE_INFINITY;
+#pragma unroll
+            for (int u = 0; u < 4; u++) {
+                if ((four[u] - largest) * inverse_temperature < lowest) continue;
+                float weight = sample_weight(four[u], largest, inverse_temperature);
+                uint32_t id = uint32_t(i + u * SAMPLE_THREADS);
+                if (keeps(weight, id)) f(__float_as_uint(weight), to_fixed(weight), id);
+            }
         }
     }
     DEVICE unsigned long long total() const {
@@ -216,59 +350,40 @@ struct Truncated {
             if (__uint_as_float(key) < at_least) return;
             unsigned at = atomicAdd(&shared.listed, 1u);
             if (at < MAX_LISTED) shared.ids[at] = id, shared.weights[at] = __uint_as_float(key);
-        });
+        }, at_least);
         __syncthreads();
         listed = shared.listed <= MAX_LISTED;
     }
-    // The token at quantile `unit` of the remaining tokens in the order of their ids.
-    DEVICE uint32_t token_at(double unit, unsigned long long total) const {
-        int size = ceil_div(vocab, CHUNKS);
+    // The token at quantile `unit` of the remaining tokens in the order of their ids; `chunks` has the sums of all chunks, or
+    // is null.
+    DEVICE uint32_t token_at(double unit, unsigned long long total, const unsigned long long* chunks) const {
+        int size = ceil_div(vocab, CHUNKS), thread = int(threadIdx.x);
         auto mass_of = [&](int id) {
             if (id >= vocab) return 0ull;
             float weight = sample_weight(logits[id], largest, inverse_temperature);
             return keeps(weight, uint32_t(id)) ? to_fixed(weight) : 0ull;
         };
-        for (int chunk = warp_id(); chunk < CHUNKS; chunk += SAMPLE_THREADS / WARP) {
-            unsigned long long sum = 0;
-            for (int i = lane_id(); i < size; i += WARP) sum += mass_of(chunk * size + i);
+        if (!chunks && listed) {
+            __syncthreads();
+            for (int i = thread; i < CHUNKS; i += SAMPLE_THREADS) shared.chunks[i] = 0;
+            __syncthreads();
+            visit([&](uint32_t, unsigned long long mass, uint32_t id) { atomicAdd(&shared.chunks[int(id) / size], mass); });
+        } else if (!chunks) {
+            for (int chunk = warp_id(); chunk < CHUNKS; chunk += SAMPLE_THREADS / WARP) {
+                unsigned long long sum = 0;
+#pragma unroll 4
+                for (int i = lane_id(); i < size; i += WARP) sum += mass_of(chunk * size + i);
 #pragma unroll
-            for (int offset = 16; offset > 0; offset >>= 1) sum += __shfl_xor_sync(ALL_LANES, sum, offset);
-            if (lane_id() == 0) shared.chunks[chunk] = sum;
+                for (int offset = 16; offset > 0; offset >>= 1) sum += __shfl_xor_sync(ALL_LANES, sum, offset);
+                if (lane_id() == 0) shared.chunks[chunk] = sum;
+            }
         }
         __syncthreads();
         double target = unit * double(total);
-        if (warp_id() == 0) {
-            // The chunk that contains the quantile; the last one with any weight if rounding puts it past all.
-            int chunk = 0;
-            unsigned long long before = 0, reached = 0;
-#pragma unroll 1
-            for (int i = 0; i < CHUNKS; i++) {
-                if (shared.chunks[i] == 0) continue;
-                chunk = i, before = reached;
-                reached += shared.chunks[i];
-                if (double(reached) > target) break;
-            }
-            uint32_t last = 0;
-            for (int from = 0; from < size; from += WARP) {
-                unsigned long long mass = from + lane_id() < size ? mass_of(chunk * size + from + lane_id()) : 0ull, until = mass;
-#pragma unroll
-                for (int offset = 1; offset < WARP; offset <<= 1) {
-                    unsigned long long other = __shfl_up_sync(ALL_LANES, until, offset);
-                    if (lane_id() >= offset) until += other;
-                }
-                unsigned beyond = __ballot_sync(ALL_LANES, mass > 0 && double(before + until) > target);
-                unsigned any = __ballot_sync(ALL_LANES, mass > 0);
-                if (beyond) {
-                    last = uint32_t(chunk * size + from + __ffs(beyond) - 1);
-                    break;
-                }
-                if (any) last = uint32_t(chunk * size + from + 31 - __clz(int(any)));
-                before += __shfl_sync(ALL_LANES, until, 31);
-            }
-            if (lane_id() == 0) shared.chosen = last;
-        }
-        __syncthreads();
-        return shared.chosen;
+        unsigned long long mass = thread >= CHUNKS ? 0ull : chunks ? chunks[thread] : shared.chunks[thread], before = 0;
+        int first = find_quantile(shared, mass, before, target) * size;
+        mass = thread < size ? mass_of(first + thread) : 0ull;
+        return uint32_t(first + find_quantile(shared, mass, before, target));
     }
 };
 
@@ -318,44 +433,43 @@ KERNEL __launch_bounds__(SAMPLE_THREADS, 1) sample(SampleArguments a) {
     auto fail = [&](int status, unsigned id, float logit) {
         if (threadIdx.x == 0) output.status = status, output.bad_id = id, output.bad_logit = logit;
     };
-    RowMaximum model = row_maximum(shared, logits, a.vocab, false), source = model;
+    SamplePart model = merge_parts(a.parts + size_t(blockIdx.x) * a.part_count, a.part_count);
+    RowMaximum source = {model.largest, model.id, 0u, model.bad_id, model.open};
     if (model.bad_id != 0xffffffffu) return fail(STATUS_NOT_FINITE, model.bad_id, logits[model.bad_id]);
     const float* adjusted = logits;
     if (row.adjusts) {
         float* own = a.adjusted + size_t(blockIdx.x) * a.stride;
         float* saved = a.saved + size_t(blockIdx.x) * a.saved_stride;
         adjust_logits(a, row, logits, own, saved);
-        source = row_maximum(shared, own, a.vocab, true);
+        source = row_maximum(shared, own, 0, a.vocab, true);
         if (source.open == 0 && row.suppressed_count > 0) {
             // A constraint that allows nothing else takes precedence over suppressed tokens.
             for (int i = int(threadIdx.x); i < row.suppressed_count; i += SAMPLE_THREADS)
                 if (a.words[row.suppressed + i] < unsigned(a.vocab)) own[a.words[row.suppressed + i]] = saved[i];
             __syncthreads();
-            source = row_maximum(shared, own, a.vocab, true);
+            source = row_maximum(shared, own, 0, a.vocab, true);
         }
         if (source.bad_id != 0xffffffffu) return fail(STATUS_NOT_FINITE, source.bad_id, own[source.bad_id]);
         if (source.open == 0) return fail(STATUS_NO_TOKEN, 0, 0.f);
         adjusted = own;
     }
 
+    // The largest keys of different tokens of the model's logits.
+    auto visit_keys = [&](auto f) {
+        const uint32_t* keys = a.keys + size_t(blockIdx.x) * a.part_count * PART_THREADS;
+        for (int i = int(threadIdx.x); i < a.part_count * PART_THREADS; i += SAMPLE_THREADS) f(keys[i], 1ull, uint32_t(i));
+    };
     float inverse = 1.f / row.temperature;
-    unsigned long long sum = 0, sum_at_one = 0;
-    for (int i = int(threadIdx.x); i < a.vocab; i += SAMPLE_THREADS) {
-        sum += to_fixed(sample_weight(logits[i], model.largest, inverse));
-        sum_at_one += to_fixed(sample_weight(logits[i], model.largest, 1.f));
-    }
-    sum = block_sum(shared.histogram, sum);
-    sum_at_one = block_sum(shared.histogram, sum_at_one);
-
     uint32_t id = row.recorded;
     float logprob = 0.f;
     if (row.mode == MODE_GREEDY) id = source.id;
     if (row.mode == MODE_SAMPLE) {
         Truncated rest = {shared, adjusted, a.vocab, source.largest, inverse, row.min_p > 0.f ? row.min_p : 0.f, KEEP_ALL, false};
-        unsigned long long total = sum;
+        unsigned long long total = model.sum;
         bool by_count = row.top_k > 0 && row.top_k < a.vocab, by_mass = row.top_p < 1.f;
         if (by_count) {
-            uint32_t floor = floor_key(shared, source.own_key, row.top_k);
+            uint32_t floor = row.adjusts ? floor_key(shared, row.top_k, [&](auto f) { f(source.own_key, 1ull, threadIdx.x); })
+                                         : floor_key(shared, row.top_k, visit_keys);
             if (floor) rest.list(sample_weight(key_value(floor), source.largest, inverse));
             rest.cut = select_count(shared.histogram, row.top_k, [&](auto f) { rest.visit(f); });
         }
@@ -369,7 +483,9 @@ KERNEL __launch_bounds__(SAMPLE_THREADS, 1) sample(SampleArguments a) {
             if (cut.key > rest.cut.key || (cut.key == rest.cut.key && cut.last_id < rest.cut.last_id)) rest.cut = cut;
             total = rest.total();
         }
-        id = rest.token_at(uniform_at(row.seed_low, row.seed_high, row.position), total);
+        bool is_whole = !row.adjusts && !by_count && !by_mass && rest.least == 0.f;
+        const unsigned long long* chunks = is_whole ? a.chunks + size_t(blockIdx.x) * CHUNKS : nullptr;
+        id = rest.token_at(uniform_at(row.seed_low, row.seed_high, row.position), total, chunks);
         logprob = logprob_of(adjusted[id], source.largest, row.temperature, from_fixed(total));
     }
     if (threadIdx.x == 0) {
@@ -378,13 +494,13 @@ KERNEL __launch_bounds__(SAMPLE_THREADS, 1) sample(SampleArguments a) {
         output.status = STATUS_OK;
         output.id = id;
         output.logprob = logprob;
-        output.full_logprob = logprob_of(logit, model.largest, row.temperature, from_fixed(sum));
-        output.model_logprob = logprob_of(logit, model.largest, 1.f, from_fixed(sum_at_one));
+        output.full_logprob = logprob_of(logit, model.largest, row.temperature, from_fixed(model.sum));
+        output.model_logprob = logprob_of(logit, model.largest, 1.f, from_fixed(model.sum_at_one));
         output.forced = row.constrained && source.open == 1;
     }
     int count = min(row.top_logprobs, a.vocab);
     if (count == 0) return;
-    uint32_t floor = floor_key(shared, model.own_key, count);
+    uint32_t floor = floor_key(shared, count, visit_keys);
     auto visit = [&](auto f) {
         for (int i = int(threadIdx.x); i < a.vocab; i += SAMPLE_THREADS) {
             uint32_t key = ordered_key(logits[i]);
@@ -401,6 +517,6 @@ KERNEL __launch_bounds__(SAMPLE_THREADS, 1) sample(SampleArguments a) {
     sort_pairs(shared.pairs, shared.sorted, count);
     for (int i = int(threadIdx.x); i < count; i += SAMPLE_THREADS) {
         output.top_ids[i] = pair_id(shared.sorted[i]);
-        output.top_logprobs[i] = logprob_of(key_value(pair_key(shared.sorted[i])), model.largest, 1.f, from_fixed(sum_at_one));
+        output.top_logprobs[i] = logprob_of(key_value(pair_key(shared.sorted[i])), model.largest, 1.f, from_fixed(model.sum_at_one));
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::device::{Address, Precision, Result, Stream};
 use crate::kernels::{
-    AttentionArguments, AttentionGradients, BACKWARD_TILE, DecodeWorkspace, PREFILL_TILE,
-    has_decode_attention, has_tile_attention,
+    AttentionArguments, AttentionGradients, BACKWARD_TILE, DECODE_SPLIT, DecodeWorkspace,
+    PREFILL_TILE, has_decode_attention, has_tile_attention,
 };
 
 /// The heads of a model.
@@ -15,7 +15,8 @@ pub(crate) struct HeadShape {
     pub(crate) dim: usize,
 }
 
-/// (sequence, first query) of every tile, for each kind of kernel.
+/// (sequence, first query) of every tile, for each kind of kernel. The tiles with the most work come first, as the kernels
+/// want them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tiles {
     pub(crate) prefill: Vec<i32>,
@@ -59,19 +60,36 @@ impl Tiles {
                 push(&mut tiles.prefill, sequence, length, PREFILL_TILE);
             }
         }
+        // Later queries see more keys.
+        sort_by_work(&mut tiles.prefill, |_, first| first);
         tiles
     }
 
-    /// The tiles of the backward pass.
-    pub(crate) fn backward(shape: HeadShape, lengths: impl IntoIterator<Item = usize>) -> Vec<i32> {
+    /// The tiles of the backward pass: of keys, and of queries.
+    pub(crate) fn backward(
+        shape: HeadShape,
+        lengths: impl IntoIterator<Item = usize>,
+    ) -> [Vec<i32>; 2] {
         let tiled = has_tile_attention(shape.precision, shape.dim);
-        let mut tiles = Vec::new();
+        let (mut keys, mut ends) = (Vec::new(), Vec::new());
         for (sequence, length) in lengths.into_iter().enumerate() {
             let size = if tiled { BACKWARD_TILE } else { 1 };
-            push(&mut tiles, sequence, length, size);
+            push(&mut keys, sequence, length, size);
+            ends.push(i32::try_from(length).expect("a length fits"));
         }
-        tiles
+        let mut queries = keys.clone();
+        // Earlier keys are seen by more queries.
+        let sequence = |sequence: i32| usize::try_from(sequence).expect("an index");
+        sort_by_work(&mut keys, |own, first| ends[sequence(own)] - first);
+        sort_by_work(&mut queries, |_, first| first);
+        [keys, queries]
     }
+}
+
+/// Sorts tiles by the work that a function of sequence and first query gives, the most first.
+fn sort_by_work(tiles: &mut [i32], work: impl Fn(i32, i32) -> i32) {
+    let (pairs, _) = tiles.as_chunks_mut::<2>();
+    pairs.sort_by_key(|[sequence, first]| std::cmp::Reverse(work(*sequence, *first)));
 }
 
 /// Tiles on the device: addresses and numbers.
@@ -99,24 +117,49 @@ pub(crate) fn forward(
     stream.attention_general(precision, with(list), count)
 }
 
-/// The gradient of attention over packed sequences.
+/// The gradient of attention over packed sequences; the arguments have the tiles of keys, and `queries` are those of queries.
 pub(crate) fn backward(
     stream: &Stream,
     precision: Precision,
     arguments: AttentionArguments,
     gradients: AttentionGradients,
-    (tiles, tokens): (usize, usize),
+    (queries, tiles, tokens): (Address, usize, usize),
 ) -> Result<()> {
     stream.attention_delta(precision, arguments, gradients, tokens)?;
     let dim = usize::try_from(arguments.dim).expect("positive");
     if has_tile_attention(precision, dim) {
-        stream.attention_backward(arguments, gradients, tiles)
+        stream.attention_backward(arguments, gradients, (queries, tiles))
     } else {
         stream.attention_general_backward(precision, arguments, gradients, tiles)
     }
 }
 
-/// In how many parts the decode kernel splits each context, so that all multiprocessors have work.
-pub(crate) fn decode_splits(processors: usize, rows: usize, kv_heads: usize) -> usize {
-    (4 * processors).div_ceil(rows * kv_heads).clamp(1, 32)
+/// In how many parts the decode kernel splits a context of at most `most` tokens, so that all multiprocessors have work.
+/// Shorter contexts are split less.
+pub(crate) fn decode_splits(processors: usize, rows: usize, kv_heads: usize, most: usize) -> usize {
+    let wanted = (2 * processors).div_ceil(rows * kv_heads);
+    wanted.clamp(1, 32).min(most.div_ceil(DECODE_SPLIT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tiles_with_the_most_work_come_first() {
+        let shape = HeadShape {
+            precision: Precision::Bf16,
+            heads: 2,
+            kv_heads: 1,
+            dim: 64,
+        };
+        let lengths = [100, 300];
+        let prefill = Tiles::new(shape, lengths, false).prefill;
+        assert_eq!(prefill, [1, 256, 1, 128, 0, 0, 1, 0]);
+        let [keys, queries] = Tiles::backward(shape, lengths);
+        let by_keys = [1, 0, 1, 64, 1, 128, 1, 192, 0, 0, 1, 256, 0, 64];
+        assert_eq!(keys, by_keys);
+        let by_queries = [1, 256, 1, 192, 1, 128, 0, 64, 1, 64, 0, 0, 1, 0];
+        assert_eq!(queries, by_queries);
+    }
 }

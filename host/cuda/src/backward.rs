@@ -275,9 +275,9 @@ impl Backward<'_> {
             stream.copy_bytes(moved.address(), dx, tokens * h * precision.bytes())?;
             dattended = to.address();
         }
-        let (tiles, count) = batch.inputs.backward_tiles();
+        let (keys, queries, count) = batch.inputs.backward_tiles();
         let arguments = AttentionArguments {
-            tiles,
+            tiles: keys,
             ..batch.inputs.attention(model, act, work.lse.address())
         };
         let gradients = AttentionGradients {
@@ -285,7 +285,8 @@ impl Backward<'_> {
             dqkv: work.dqkv.address(),
             delta: work.delta.address(),
         };
-        attention::backward(stream, precision, arguments, gradients, (count, tokens))?;
+        let tiles = (queries, count, tokens);
+        attention::backward(stream, precision, arguments, gradients, tiles)?;
         self.heads(layer, tokens)?;
 
         let is_first = layer == 0 && matches!(self.trained, Trained::Lora(_));

@@ -24,9 +24,16 @@ pub(crate) struct LogitsChunk {
     dlogits: Option<Values>,
 }
 
+/// Rows of a tile of the products, which compute whole tiles.
+const TILE_ROWS: usize = 128;
+
 /// Positions whose logits are in memory at once, for rows of this many values.
 fn chunk_positions(stride: usize) -> usize {
-    (LOGITS_BYTES / (stride * size_of::<f32>())).clamp(1, 512)
+    let most = (LOGITS_BYTES / (stride * size_of::<f32>())).clamp(1, 512);
+    match most / TILE_ROWS {
+        0 => most,
+        tiles => tiles * TILE_ROWS,
+    }
 }
 
 /// Bytes of a chunk of logits and their gradient.
@@ -260,7 +267,18 @@ impl Positions {
                 })?;
             }
         }
-        // The partial derivatives are freed here.
-        stream.synchronize()
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_whole_tiles_where_one_fits() {
+        // The vocabularies of Qwen3, SmolLM2 and the tests, and one that is larger than any.
+        let strides = [151_936, 49_152, 104, 1 << 20];
+        assert_eq!(strides.map(chunk_positions), [384, 512, 512, 64]);
     }
 }

@@ -27,8 +27,9 @@ const ROW_THREADS: usize = 1024;
 pub(crate) const MAX_HEAD_DIM: usize = 256;
 /// Most rows of a GEMV.
 pub(crate) const MAX_GEMV_ROWS: usize = 16;
-/// Most rows that a GEMV normalizes itself: every block does so.
+/// Most rows that a GEMV normalizes itself, and their values: every block does so.
 pub(crate) const MAX_NORMED_ROWS: usize = 2;
+pub(crate) const MAX_NORMED_VALUES: usize = 8192;
 /// Most candidates per position that the device finds.
 pub(crate) const MAX_TOP: usize = 1024;
 /// Queries of a tile of prefill attention.
@@ -62,6 +63,9 @@ pub(crate) fn has_tile_attention(precision: Precision, dim: usize) -> bool {
     precision == Precision::Bf16 && matches!(dim, 64 | 128)
 }
 
+/// Fewest tokens of a part of the context in [`Stream::attention_decode`]: its 8 warps take two steps of 16 tokens each.
+pub(crate) const DECODE_SPLIT: usize = 256;
+
 /// Most query heads per key head of [`Stream::attention_decode`].
 const MAX_DECODE_GROUP: usize = 16;
 
@@ -75,6 +79,23 @@ pub(crate) fn has_decode_attention(
     has_tile_attention(precision, dim) && heads / kv_heads <= MAX_DECODE_GROUP
 }
 
+/// Whether kernels that wait themselves for those ahead of them start early (programmatic dependent launch).
+const STARTS_EARLY: bool = true;
+
+/// Whether a kernel waits itself for those ahead of it: the kernels of decoding steps, which are short.
+fn waits(kernel: &str) -> bool {
+    let names = [
+        "gemv_",
+        "attention_decode_",
+        "finish_qkv_bf16",
+        "finish_qkv_parts_bf16",
+        "rms_norm_bf16",
+        "swiglu_bf16",
+        "lora_",
+    ];
+    names.iter().any(|name| kernel.starts_with(name))
+}
+
 fn int(value: usize) -> i32 {
     i32::try_from(value).expect("a size that the backend has checked")
 }
@@ -84,6 +105,14 @@ fn row_threads(width: usize, precision: Precision) -> usize {
     (width * precision.bytes() / 16)
         .next_multiple_of(32)
         .clamp(32, 512)
+}
+
+/// Values that a lane of the kernels over heads reads at once, and their blocks for this many heads.
+fn head_parts(dim: usize, precision: Precision, heads: usize) -> (usize, usize) {
+    let (half, pack) = (dim / 2, 16 / precision.bytes());
+    let values = if half.is_multiple_of(pack) { pack } else { 1 };
+    let lanes = (half / values).next_power_of_two().min(32);
+    (values, (heads * lanes).div_ceil(THREADS))
 }
 
 impl Stream {
@@ -100,6 +129,7 @@ impl Stream {
             grid,
             threads,
             shared,
+            overlaps: STARTS_EARLY && waits(kernel),
         };
         // SAFETY: the wrappers below give each kernel the arguments that its source declares, and addresses of the
         // layouts that this module names.
@@ -205,9 +235,12 @@ impl Stream {
         tokens: usize,
     ) -> Result<()> {
         let heads = (a.heads + 2 * a.kv_heads) as usize;
-        let grid = [heads.div_ceil(WARPS), tokens, 1];
-        let kernel = typed!(precision, "finish_qkv");
-        self.run(kernel, grid, WARPS * 32, 0, args![a])
+        let (values, blocks) = head_parts(a.dim as usize, precision, heads * tokens);
+        let kernel = match values {
+            1 => typed!(precision, "finish_qkv"),
+            _ => typed!(precision, "finish_qkv_parts"),
+        };
+        self.run_blocks(kernel, blocks, THREADS, args![a, int(tokens)])
     }
 
     /// `scales` and `rotated` are null, or get what the gradients of the heads' norms need.
@@ -219,9 +252,17 @@ impl Stream {
         tokens: usize,
     ) -> Result<()> {
         let heads = (a.heads + a.kv_heads) as usize;
-        let grid = [heads.div_ceil(WARPS), tokens, 1];
-        let kernel = typed!(precision, "finish_qkv_backward");
-        self.run(kernel, grid, WARPS * 32, 0, args![a, scales, rotated])
+        let (values, blocks) = head_parts(a.dim as usize, precision, heads * tokens);
+        let kernel = match values {
+            1 => typed!(precision, "finish_qkv_backward"),
+            _ => typed!(precision, "finish_qkv_backward_parts"),
+        };
+        self.run_blocks(
+            kernel,
+            blocks,
+            THREADS,
+            args![a, scales, rotated, int(tokens)],
+        )
     }
 
     /// `x` is the residual stream, in f32.
@@ -350,11 +391,11 @@ impl Stream {
             (false, _) => "attention_prefill_paged_128",
         };
         let shared = (PREFILL_TILE + 4 * 64) * a.dim as usize * 2;
-        let grid = [tiles, a.heads as usize, 1];
+        let grid = [a.heads as usize, tiles, 1];
         self.run(kernel, grid, 128, shared, args![a])
     }
 
-    /// Attention of the only query of each sequence of `a.tiles`, in `splits` parts of the context.
+    /// Attention of the only query of each sequence of `a.tiles`, in at most `splits` parts of the context.
     pub(crate) fn attention_decode(
         &self,
         a: AttentionArguments,
@@ -365,8 +406,10 @@ impl Stream {
             64 => "attention_decode_64",
             _ => "attention_decode_128",
         };
-        let grid = [splits, a.kv_heads as usize, tiles];
-        self.run(kernel, grid, 128, 0, args![a, workspace])
+        let grid = [a.kv_heads as usize, tiles, splits];
+        let (warps, count) = (8, (a.heads / a.kv_heads) as usize);
+        let shared = warps * count * a.dim as usize * 4;
+        self.run(kernel, grid, warps * 32, shared, args![a, workspace])
     }
 
     /// Attention of single queries, of any shape.
@@ -397,23 +440,27 @@ impl Stream {
         self.run(kernel, grid, WARPS * 32, 0, args![a, g])
     }
 
-    /// The gradient of attention over tiles of [`BACKWARD_TILE`] tokens.
+    /// The gradient of attention over tiles of [`BACKWARD_TILE`] tokens: of keys those in `a.tiles`, of queries `queries`.
     pub(crate) fn attention_backward(
         &self,
         a: AttentionArguments,
         g: AttentionGradients,
-        tiles: usize,
+        (queries, tiles): (Address, usize),
     ) -> Result<()> {
-        let (keys, queries) = match a.dim {
+        let (dkdv, dq) = match a.dim {
             64 => ("attention_dkdv_64", "attention_dq_64"),
             _ => ("attention_dkdv_128", "attention_dq_128"),
         };
         let shared = 6 * BACKWARD_TILE * a.dim as usize * 2;
         let statistics = 4 * BACKWARD_TILE * 4;
-        let grid = [tiles, a.kv_heads as usize, 1];
-        self.run(keys, grid, 128, shared + statistics, args![a, g])?;
-        let grid = [tiles, a.heads as usize, 1];
-        self.run(queries, grid, 128, shared, args![a, g])
+        let grid = [a.kv_heads as usize, tiles, 1];
+        self.run(dkdv, grid, 128, shared + statistics, args![a, g])?;
+        let a = AttentionArguments {
+            tiles: queries,
+            ..a
+        };
+        let grid = [a.heads as usize, tiles, 1];
+        self.run(dq, grid, 128, shared, args![a, g])
     }
 
     /// As above for any shape; a tile is one token.
@@ -437,7 +484,6 @@ impl Stream {
     pub(crate) fn gemv(&self, a: GemvArguments, gated: bool) -> Result<()> {
         let tokens = a.tokens as usize;
         let normed = a.gain != Address::NULL;
-        let parts = if gated { 2 } else { 1 };
         let columns = if tokens <= 8 { 8 } else { 16 };
         let kernel = match (normed, gated, columns) {
             (false, false, 8) => "gemv_8",
@@ -447,17 +493,11 @@ impl Stream {
             (true, false, _) => "gemv_normed",
             (true, true, _) => "gemv_gated_normed",
         };
-        let blocks = (a.n as usize).div_ceil(16);
-        // Few blocks share k among more warps, so that enough loads are under way.
-        let most = if blocks >= 4 * self.driver.processors() {
-            8
-        } else {
-            16
-        };
-        let slabs = (a.k as usize).div_ceil(32);
-        let warps = slabs.div_ceil(4 / parts).clamp(1, most);
+        let blocks = (a.n as usize).div_ceil(if gated { 8 } else { 16 });
+        let (slab, stages) = (64, 4);
+        let warps = (a.k as usize).div_ceil(slab).clamp(1, 8);
         let rows = if normed { tokens * a.k as usize * 2 } else { 0 };
-        let shared = warps * columns * parts * 16 * 4 + rows;
+        let shared = warps * (stages * slab * 16 * 2 + columns * 16 * 4) + rows;
         self.run(kernel, [blocks, 1, 1], warps * 32, shared, args![a])
     }
 
@@ -517,6 +557,10 @@ impl Stream {
     }
 
     pub(crate) fn sample(&self, a: SampleArguments, rows: usize) -> Result<()> {
+        let grid = [a.part_count as usize, rows, 1];
+        for kernel in ["sample_maxima", "sample_sums"] {
+            self.run(kernel, grid, SAMPLE_PART_THREADS, 0, args![a])?;
+        }
         self.run_blocks("sample", rows, ROW_THREADS, args![a])
     }
 

@@ -5,7 +5,8 @@ use std::ops::Range;
 use crate::adapters::{AdaptedProjection, DeviceAdapter, table_index};
 use crate::device::{Address, Operand, Precision, Product, Result, Stream};
 use crate::kernels::{
-    GemvArguments, LoraArguments, LoraMatrices, MAX_GEMV_ROWS, MAX_NORMED_ROWS, QkvArguments,
+    GemvArguments, LoraArguments, LoraMatrices, MAX_GEMV_ROWS, MAX_NORMED_ROWS, MAX_NORMED_VALUES,
+    QkvArguments,
 };
 use crate::projection::Projection;
 use crate::weights::DeviceModel;
@@ -200,7 +201,8 @@ impl Pass<'_> {
         &self,
         (x, gain, normed): (Address, Address, Address),
     ) -> Result<(Address, Option<Address>)> {
-        if self.tokens <= MAX_NORMED_ROWS {
+        let values = self.tokens * self.model.config.hidden_size;
+        if self.tokens <= MAX_NORMED_ROWS && values <= MAX_NORMED_VALUES {
             return Ok((x, Some(gain)));
         }
         self.norm((x, gain, normed))?;

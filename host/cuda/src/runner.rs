@@ -273,7 +273,7 @@ impl CudaRunner {
             self.logits = larger;
         }
         let tiles = step.tiles[1].1;
-        let partials = tiles * c.num_attention_heads * self.splits(tiles);
+        let partials = tiles * c.num_attention_heads * self.splits(step);
         if partials * c.head_dim > self.attention.outputs.len() {
             self.graphs.clear();
             self.stream.synchronize()?;
@@ -289,9 +289,11 @@ impl CudaRunner {
         Ok(())
     }
 
-    fn splits(&self, tiles: usize) -> usize {
+    fn splits(&self, step: &StepLists) -> usize {
         let kv_heads = self.shared.model.config().num_key_value_heads;
-        decode_splits(self.shared.driver.processors(), tiles.max(1), kv_heads)
+        let (tiles, tokens) = (step.tiles[1].1, step.table_stride * BLOCK_TOKENS);
+        let processors = self.shared.driver.processors();
+        decode_splits(processors, tiles.max(1), kv_heads, tokens)
     }
 
     /// Puts a pass on the stream.
@@ -335,7 +337,9 @@ impl CudaRunner {
             sums: self.attention.sums.address(),
             finished: self.attention.finished.address(),
         };
-        let splits = self.splits(step.tiles[1].1);
+        let splits = self.splits(step);
+        // Where every row is one token, there is nothing to select.
+        let selection = (step.row_count < step.token_count).then_some(&selection);
         pass.embed(at(step.tokens), at(step.positions))?;
         let mut x = self.work.x.address();
         for layer in 0..c.num_hidden_layers {
@@ -369,7 +373,7 @@ impl CudaRunner {
                 layer,
                 x,
                 target,
-                last.then_some(&selection),
+                selection.filter(|_| last),
                 false,
                 &mut || {
                     let tiles = PlacedTiles {

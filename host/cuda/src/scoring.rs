@@ -71,7 +71,8 @@ pub(crate) struct PackedInputs {
     rows: List,
     prefill: (List, usize),
     general: (List, usize),
-    backward: (List, usize),
+    /// Tiles of keys and of queries.
+    backward: (List, List, usize),
     pub(crate) token_count: usize,
     pub(crate) row_count: usize,
 }
@@ -84,14 +85,15 @@ impl PackedInputs {
             starts.push(starts[starts.len() - 1] + length);
         }
         let tiles = Tiles::new(shape, lengths(), false);
-        let backward = Tiles::backward(shape, lengths());
+        let [keys, queries] = Tiles::backward(shape, lengths());
         let mut lists = Lists::default();
         let mut push_tiles = |tiles: Vec<i32>| {
             let count = attention::count(&tiles);
             (lists.push(tiles), count)
         };
         let (prefill, general) = (push_tiles(tiles.prefill), push_tiles(tiles.general));
-        let backward = push_tiles(backward);
+        let ((keys, _), (queries, count)) = (push_tiles(keys), push_tiles(queries));
+        let backward = (keys, queries, count);
         let tokens = lists.push_sizes(packed.tokens.iter().map(|id| *id as usize));
         let positions = lists.push_sizes(lengths().flat_map(|length| 0..length));
         let (starts, rows) = (
@@ -129,9 +131,10 @@ impl PackedInputs {
         self.inputs.at(self.rows)
     }
 
-    /// The tiles of the backward pass.
-    pub(crate) fn backward_tiles(&self) -> (Address, usize) {
-        (self.inputs.at(self.backward.0), self.backward.1)
+    /// The tiles of the backward pass: of keys, of queries, and their number.
+    pub(crate) fn backward_tiles(&self) -> (Address, Address, usize) {
+        let (keys, queries, count) = self.backward;
+        (self.inputs.at(keys), self.inputs.at(queries), count)
     }
 
     /// The arguments of attention without tiles; `lse` may be null.

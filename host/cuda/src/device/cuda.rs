@@ -157,6 +157,8 @@ pub(crate) struct CudaDriver {
     device: sys::CUdevice,
     context: sys::CUcontext,
     processors: usize,
+    /// Whether a kernel can start before the one ahead of it has ended.
+    overlaps: bool,
     module: sys::CUmodule,
     /// Each kernel's handle, and the dynamic shared memory that it may use.
     functions: Mutex<HashMap<&'static str, (usize, usize)>>,
@@ -225,6 +227,7 @@ impl CudaDriver {
             device,
             context,
             processors: usize::try_from(processors).unwrap_or(1),
+            overlaps: info.compute_capability >= (9, 0),
             module,
             functions: Mutex::default(),
             memory: Mutex::default(),
@@ -244,20 +247,21 @@ impl CudaDriver {
         unsafe { cu::ctx::set_current(self.context) }.map_err(|e| self.failed("set its context", e))
     }
 
-    /// A kernel, and what keeps other threads from recording while it is launched, if it never was: the driver loads it
-    /// then.
+    /// A kernel that may use this much dynamic shared memory, and what keeps other threads from recording while it is
+    /// launched, if it never was: the driver loads it then.
+    ///
+    /// The table is locked from the look-up to the entry, because a limit that is set later must not be the lower one. A
+    /// thread that records locks the table as well, so the recording lock comes first.
     fn function(
         &self,
         name: &'static str,
         shared: usize,
     ) -> Result<(sys::CUfunction, Option<MutexGuard<'static, ()>>)> {
-        let known = lock(&self.functions).get(name).copied();
-        let quiet = match known {
-            Some(_) => None,
-            None => nothing_records(),
-        };
-        let (function, allowed) = match known {
-            Some((function, allowed)) => (function as sys::CUfunction, allowed),
+        let is_loaded = lock(&self.functions).contains_key(name);
+        let quiet = if is_loaded { None } else { nothing_records() };
+        let mut functions = lock(&self.functions);
+        let (function, allowed) = match functions.get(name) {
+            Some((function, allowed)) => (*function as sys::CUfunction, *allowed),
             None => {
                 let symbol = CString::new(name).map_err(|e| self.failed("find a kernel", e))?;
                 // SAFETY: the module is loaded.
@@ -275,9 +279,7 @@ impl CudaDriver {
                 self.failed(&format!("give {name} {shared} bytes of shared memory"), e)
             })?;
         }
-        if known.is_none() || shared > allowed {
-            lock(&self.functions).insert(name, (function as usize, shared.max(allowed)));
-        }
+        functions.insert(name, (function as usize, shared.max(allowed)));
         Ok((function, quiet))
     }
 
@@ -308,6 +310,41 @@ impl Drop for CudaDriver {
 
 fn stream_of(handle: Handle) -> sys::CUstream {
     handle as usize as sys::CUstream
+}
+
+/// Launches a kernel that may start before those ahead of it in the stream have ended (programmatic dependent launch).
+///
+/// # Safety
+/// As for [`Driver::launch`]; the kernel waits for those ahead of it.
+unsafe fn launch_overlapping(
+    function: sys::CUfunction,
+    (grid, threads, shared): ((u32, u32, u32), u32, u32),
+    stream: sys::CUstream,
+    arguments: &mut [*mut c_void],
+) -> std::result::Result<(), cu::DriverError> {
+    let mut attribute = sys::CUlaunchAttribute {
+        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        pad: [0; 4],
+        value: sys::CUlaunchAttributeValue {
+            programmaticStreamSerializationAllowed: 1,
+        },
+    };
+    let config = sys::CUlaunchConfig {
+        gridDimX: grid.0,
+        gridDimY: grid.1,
+        gridDimZ: grid.2,
+        blockDimX: threads,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: shared,
+        hStream: stream,
+        attrs: &raw mut attribute,
+        numAttrs: 1,
+    };
+    let none = std::ptr::null_mut();
+    // SAFETY: the caller's; the driver reads the configuration before it returns.
+    unsafe { sys::cuLaunchKernelEx(&raw const config, function, arguments.as_mut_ptr(), none) }
+        .result()
 }
 
 // SAFETY: every function only passes on what its caller promises.
@@ -484,9 +521,15 @@ unsafe impl Driver for CudaDriver {
         let grid = (size(x)?, size(y)?, size(z)?);
         let block = (size(launch.threads)?, 1, 1);
         let shared = size(launch.shared)?;
-        // SAFETY: the caller's.
-        unsafe { cu::launch_kernel(function, grid, block, shared, stream_of(stream), arguments) }
-            .map_err(|e| self.failed(&format!("launch {}", launch.kernel), e))
+        let stream = stream_of(stream);
+        let launched = if launch.overlaps && self.overlaps {
+            // SAFETY: the caller's.
+            unsafe { launch_overlapping(function, (grid, block.0, shared), stream, arguments) }
+        } else {
+            // SAFETY: the caller's.
+            unsafe { cu::launch_kernel(function, grid, block, shared, stream, arguments) }
+        };
+        launched.map_err(|e| self.failed(&format!("launch {}", launch.kernel), e))
     }
 
     unsafe fn multiply(&self, stream: Handle, product: &Product) -> Result<()> {

@@ -23,6 +23,7 @@ type LaunchKernel = unsafe extern "C" fn(
     c_uint,
     *mut *mut c_void,
     bool,
+    bool,
 ) -> bool;
 type Multiply = unsafe extern "C" fn(
     bool,
@@ -307,6 +308,7 @@ unsafe impl Driver for EmulatedDriver {
                 launch.shared as c_uint,
                 arguments.as_mut_ptr(),
                 reversed,
+                launch.overlaps,
             )
         };
         assert!(known, "no kernel {}", launch.kernel);

@@ -121,6 +121,8 @@ pub(crate) struct Launch {
     pub(crate) grid: [usize; 3],
     pub(crate) threads: usize,
     pub(crate) shared: usize,
+    /// Starts before the kernels ahead of it in the stream have ended: it waits for them itself.
+    pub(crate) overlaps: bool,
 }
 
 /// An operand of a product: its address and the distances in values between two rows and between two values of a row.
@@ -242,6 +244,7 @@ impl Element for f32 {}
 impl Element for f64 {}
 impl Element for i32 {}
 impl Element for u32 {}
+impl Element for u64 {}
 
 /// The values of bytes that are aligned for them.
 pub(crate) fn values_of<T: Element>(bytes: &[u8]) -> &[T] {

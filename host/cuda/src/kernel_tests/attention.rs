@@ -247,6 +247,8 @@ fn decode_over_the_paged_cache() {
         );
         paged(&[(400, 1), (13, 1)], (12, 1, 128), Precision::Bf16, kernel);
         paged(&[(257, 1)], (3, 3, 128), Precision::Bf16, kernel);
+        // Splits of different lengths, and one that has none.
+        paged(&[(600, 1), (1000, 1)], (2, 1, 64), Precision::Bf16, kernel);
     }
 }
 
@@ -325,7 +327,8 @@ fn packed(lengths: &[usize], shape: Shape, precision: Precision, by_tiles: bool)
         };
         let count = backward.len() / 2;
         if by_tiles {
-            s.attention_backward(arguments, gradients, count).unwrap();
+            let tiles = (backward_tile.address(), count);
+            s.attention_backward(arguments, gradients, tiles).unwrap();
         } else {
             s.attention_general_backward(precision, arguments, gradients, count)
                 .unwrap();

@@ -29,6 +29,9 @@ fn few_rows_with_norm_residual_and_activation() {
         (1, 48, 264, false, false, true),
         (1, 48, 264, false, true, false),
         (2, 35, 1000, false, true, false),
+        // Every warp has more copies than are under way at once.
+        (1, 20, 4232, false, true, false),
+        (9, 20, 2600, false, false, true),
         (8, 33, 1000, false, false, false),
         (13, 16, 64, false, false, true),
         (16, 100, 72, false, false, false),

@@ -6,7 +6,7 @@ use crate::kernels::{HeadArguments, HeadGradients};
 
 #[test]
 fn scores_candidates_and_gradients() {
-    let (vocab, stride, positions) = (1003, 1008, 3);
+    let (vocab, stride, positions) = (5003, 5008, 3);
     let mut logits = random(1, positions * stride, 6.0);
     // Ties: the lower id comes first.
     logits[stride + 17] = 7.0;

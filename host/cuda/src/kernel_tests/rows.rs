@@ -133,6 +133,8 @@ fn queries_and_keys_are_rotated_and_written_to_their_blocks() {
         (Precision::F32, 16, true),
         (Precision::Bf16, 64, true),
         (Precision::Bf16, 128, false),
+        (Precision::Bf16, 48, true),
+        (Precision::F32, 6, true),
         (Precision::F32, 6, false),
     ] {
         let (heads, kv_heads, tokens) = (6, 2, 5);

@@ -5,8 +5,8 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::*;
 use crate::kernels::{
-    MODE_GREEDY, MODE_RECORDED, MODE_SAMPLE, STATUS_NO_TOKEN, STATUS_NOT_FINITE, SampleArguments,
-    SampleOutput, SampleRow,
+    MODE_GREEDY, MODE_RECORDED, MODE_SAMPLE, SAMPLE_CHUNKS, SAMPLE_PART_THREADS, STATUS_NO_TOKEN,
+    STATUS_NOT_FINITE, SampleArguments, SampleOutput, SamplePart, SampleRow, sample_parts,
 };
 
 /// The number in [0, 1) that the CPU backend uses for a position.
@@ -87,6 +87,11 @@ fn sample(logits: &[Vec<f32>], rows: &[SampleRow], words: &[u32]) -> Option<Vec<
         let adjusted = Buffer::<f32>::new(&b.driver, count * stride).unwrap();
         let saved = Buffer::<f32>::new(&b.driver, count * 4).unwrap();
         let outputs = b.upload(&vec![SampleOutput::default(); count]);
+        let part_count = sample_parts(b.driver.processors(), count);
+        let parts = Buffer::<SamplePart>::new(&b.driver, count * part_count).unwrap();
+        let keys = count * part_count * SAMPLE_PART_THREADS;
+        let keys = Buffer::<u32>::new(&b.driver, keys).unwrap();
+        let chunks = Buffer::<u64>::new(&b.driver, count * SAMPLE_CHUNKS).unwrap();
         let arguments = SampleArguments {
             logits: logits.address(),
             stride: stride as i32,
@@ -97,6 +102,10 @@ fn sample(logits: &[Vec<f32>], rows: &[SampleRow], words: &[u32]) -> Option<Vec<
             saved: saved.address(),
             saved_stride: 4,
             outputs: outputs.address(),
+            parts: parts.address(),
+            part_count: part_count as i32,
+            keys: keys.address(),
+            chunks: chunks.address(),
         };
         b.stream.sample(arguments, count).unwrap();
         // NaN is not equal to itself.

@@ -12,6 +12,7 @@ fn int(value: usize) -> i32 {
 impl Element for LoraMatrices {}
 impl Element for SampleRow {}
 impl Element for SampleOutput {}
+impl Element for SamplePart {}
 
 /// Rows of `width` values: `per_group` next to each other, groups `stride` values apart.
 #[repr(C)]
@@ -227,6 +228,33 @@ pub(crate) struct SampleArguments {
     pub(crate) saved: Address,
     pub(crate) saved_stride: i32,
     pub(crate) outputs: Address,
+    pub(crate) parts: Address,
+    pub(crate) part_count: i32,
+    pub(crate) keys: Address,
+    pub(crate) chunks: Address,
+}
+
+/// What one of the blocks that share a row has found; `sampling.cu` documents the fields.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SamplePart {
+    pub(crate) largest: f32,
+    pub(crate) id: u32,
+    pub(crate) bad_id: u32,
+    pub(crate) open: u32,
+    pub(crate) sum: u64,
+    pub(crate) sum_at_one: u64,
+}
+
+/// Threads of the blocks that share a row.
+pub(crate) const SAMPLE_PART_THREADS: usize = 256;
+/// Chunks of a row whose sums the sampler has.
+pub(crate) const SAMPLE_CHUNKS: usize = 256;
+
+/// How many blocks share a row, so that all multiprocessors have work: a power of two up to 32.
+pub(crate) fn sample_parts(processors: usize, rows: usize) -> usize {
+    let wanted = (2 * processors / rows.max(1)).clamp(1, 32);
+    1 << wanted.ilog2()
 }
 
 #[repr(C)]

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use clawhost_engine::backend::{RequestId, Row, RowOutput, SamplerSpec};
 
 use crate::device::{Buffer, Driver, Result, Stream};
-use crate::kernels::{SampleArguments, SampleOutput, SampleRow};
+use crate::kernels::{
+    SAMPLE_CHUNKS, SAMPLE_PART_THREADS, SampleArguments, SampleOutput, SamplePart, SampleRow,
+    sample_parts,
+};
 use crate::sampler::{Sampler, Words};
 use crate::weights::DeviceModel;
 
@@ -19,6 +22,9 @@ pub(super) struct Samplers {
     adjusted: Buffer<f32>,
     saved: Buffer<f32>,
     outputs: Buffer<SampleOutput>,
+    parts: Buffer<SamplePart>,
+    keys: Buffer<u32>,
+    chunks: Buffer<u64>,
 }
 
 impl Samplers {
@@ -30,6 +36,9 @@ impl Samplers {
             adjusted: Buffer::new(driver, 0)?,
             saved: Buffer::new(driver, 0)?,
             outputs: Buffer::new(driver, 0)?,
+            parts: Buffer::new(driver, 0)?,
+            keys: Buffer::new(driver, 0)?,
+            chunks: Buffer::new(driver, 0)?,
         })
     }
 
@@ -93,11 +102,18 @@ impl Samplers {
         let suppressed = rows.iter().map(|row| row.suppressed_count).max();
         let saved_stride = suppressed.unwrap_or(0).max(1);
         let buffers = self;
+        let parts = sample_parts(driver.processors(), rows.len());
         if rows.len() > buffers.rows.len() {
             let count = rows.len().next_power_of_two();
             buffers.rows = Buffer::new(driver, count)?;
             buffers.outputs = Buffer::new(driver, count)?;
             buffers.adjusted = Buffer::new(driver, count * stride)?;
+            buffers.chunks = Buffer::new(driver, count * SAMPLE_CHUNKS)?;
+        }
+        if rows.len() * parts > buffers.parts.len() {
+            let count = (rows.len() * parts).next_power_of_two();
+            buffers.parts = Buffer::new(driver, count)?;
+            buffers.keys = Buffer::new(driver, count * SAMPLE_PART_THREADS)?;
         }
         if words.len() > buffers.words.len() {
             buffers.words = Buffer::new(driver, words.len().next_power_of_two())?;
@@ -119,6 +135,10 @@ impl Samplers {
             saved: buffers.saved.address(),
             saved_stride,
             outputs: buffers.outputs.address(),
+            parts: buffers.parts.address(),
+            part_count: int(parts),
+            keys: buffers.keys.address(),
+            chunks: buffers.chunks.address(),
         };
         stream.sample(arguments, rows.len())?;
         let mut outputs = vec![SampleOutput::default(); rows.len()];

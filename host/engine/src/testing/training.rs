@@ -382,6 +382,43 @@ pub fn restored_session_takes_the_same_next_step(suite: Suite) {
     }
 }
 
+pub fn continued_session_takes_the_same_next_step(suite: Suite) {
+    let backend = suite.backend();
+    let texts = texts();
+    for weights in kinds() {
+        let train = |(weights, state): &(TrainedWeights, AdamWState)| {
+            let limits = TrainLimits::default();
+            backend.train(weights, Some(state.clone()), limits).unwrap()
+        };
+        let state = AdamWState::for_weights(&weights);
+        let mut session = train(&(weights, state));
+        update(&mut *session, 1e-2);
+        let own = session.finish().unwrap();
+        // Equal ones, which the backend has not returned.
+        let tensors = own.0.tensors();
+        let tensors = tensors.iter().map(|(_, values)| values.to_vec());
+        let moments = |moments: &[Vec<f32>]| Arc::new(moments.to_vec());
+        let state = AdamWState {
+            updates: own.1.updates,
+            exp_avg: moments(&own.1.exp_avg),
+            exp_avg_sq: moments(&own.1.exp_avg_sq),
+        };
+        let read = (own.0.with_tensors(tensors.collect()), state);
+        let [one, two] = [own, read].map(|from| {
+            let slot = backend.load_adapter(&from.0).unwrap();
+            let mut session = train(&from);
+            update(&mut *session, 1e-2);
+            // The update does not change what is loaded.
+            let scores = backend.score(slot, &sequences(&texts)).unwrap();
+            backend.drop_adapter(slot);
+            (session.finish().unwrap(), scores)
+        });
+        assert_eq!(one.1, two.1);
+        assert_eq!(one.0.0.digest(), two.0.0.digest());
+        assert!(one.0.1 == two.0.1, "the moments differ");
+    }
+}
+
 pub fn weights_that_a_session_starts_from_stay_as_they_are(suite: Suite) {
     let backend = suite.backend();
     let texts = texts();

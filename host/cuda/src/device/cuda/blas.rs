@@ -246,6 +246,13 @@ impl Blas {
             // SAFETY: the attribute is a 32-bit integer.
             unsafe { description.prefer(attribute, &value) }?;
         }
+        if key.precisions[1] == Precision::Bf16 {
+            // Partial sums stay in f32.
+            let schemes = Preference::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK;
+            let in_f32 = lt_sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+            // SAFETY: the attribute is a 32-bit mask.
+            unsafe { description.prefer(schemes, &(in_f32 as u32)) }?;
+        }
         let most = Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
         // SAFETY: the attribute is a size.
         unsafe { description.prefer(most, &WORKSPACE) }?;
