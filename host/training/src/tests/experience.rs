@@ -47,14 +47,9 @@ fn row(metrics: &Value, id: SampleId) -> &Value {
 /// The text of the experience as the tokenizer of the fixture knows it.
 fn experience(fixture: &Fixture) -> PromptExperience {
     let entries = fixture.journal.active_experience(None).unwrap();
-    let texts = entries.iter().map(|(_, text)| text.as_str());
-    let (text, _) = clawhost_chat::experience_text(texts, fixture.engine.tokenizer(), 256)
+    PromptExperience::new(&entries, fixture.engine.tokenizer(), 256)
         .unwrap()
-        .unwrap();
-    PromptExperience {
-        text,
-        entries: entries.iter().map(|(id, _)| *id).collect(),
-    }
+        .unwrap()
 }
 
 /// Token ids of the sample's prompt after this system message.
