@@ -37,6 +37,9 @@ const BEFORE: &str = "episodes/evaluation_before";
 /// Steps of a run without `--steps`.
 const DEFAULT_STEPS: u64 = 20;
 
+/// The largest `training.batch_size`.
+const MAX_BATCH: usize = 65_536;
+
 /// Flags of `clawhost train --env`.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Training on episodes")]
@@ -130,7 +133,7 @@ fn training_options(configured: &TrainingOptions) -> TrainingOptions {
         options.advantage.step_comparison = Some(StepComparison::Trajectory);
     }
     options.min_batch_size = 1;
-    options.batch_size = usize::MAX / 64;
+    options.batch_size = MAX_BATCH;
     options
 }
 
