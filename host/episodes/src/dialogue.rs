@@ -230,7 +230,7 @@ fn reply_message(parsed: ParsedReply, step: u32) -> AssistantMessage {
         reasoning_content: parsed.reasoning,
         tool_calls: calls
             .map(|(index, call)| {
-                ToolCall::new(&format!("call-{step}-{index}"), &call.name, &call.arguments)
+                ToolCall::new(format!("call-{step}-{index}"), &call.name, &call.arguments)
             })
             .collect(),
         malformed_tool_calls: parsed.malformed,

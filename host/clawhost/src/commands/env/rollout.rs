@@ -1,6 +1,6 @@
 //! What the commands that run episodes share: their flags, the environment, the runner and the report.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -119,7 +119,7 @@ pub(in crate::commands) fn call_context(
 }
 
 /// The tasks of a split.
-pub(in crate::commands) fn tasks_of(file: &PathBuf, split: SplitChoice) -> Result<Vec<Arc<Task>>> {
+pub(in crate::commands) fn tasks_of(file: &Path, split: SplitChoice) -> Result<Vec<Arc<Task>>> {
     let wanted = |task: &Task| match split {
         SplitChoice::All => true,
         SplitChoice::Train => task.split == Split::Train,

@@ -4,7 +4,7 @@
 //! trainer take its next step on the queue, as it does with conversations. A run that was killed continues: episodes that
 //! are in the journal are not run again, and steps are counted from the journal.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
@@ -70,7 +70,7 @@ pub(crate) struct EpisodeTrainArgs {
 }
 
 /// Runs the command.
-pub(super) fn train(args: &TrainArgs, env: &PathBuf) -> Result<ExitCode> {
+pub(super) fn train(args: &TrainArgs, env: &Path) -> Result<ExitCode> {
     let own = &args.episodes;
     let tasks_file = own.tasks.as_ref().context("pass a task set with --tasks")?;
     let train = tasks_of(tasks_file, SplitChoice::Train)?;
