@@ -27,6 +27,8 @@ pub struct Component {
     pub name: &'static str,
     /// How it is built.
     pub method: BuildMethod,
+    /// The directory of its package; empty for `plugins/NAME`.
+    folder: &'static str,
     /// The packages of `plugins/` that it links.
     libraries: &'static [&'static str],
 }
@@ -36,15 +38,25 @@ impl Component {
     fn own(&self) -> Vec<String> {
         let name = self.name;
         match self.method {
-            BuildMethod::Package => [self.libraries, &[name]]
-                .concat()
+            BuildMethod::Package => self
+                .libraries
                 .iter()
-                .flat_map(|name| ["Cargo.toml", "src"].map(|part| format!("plugins/{name}/{part}")))
+                .map(|library| format!("plugins/{library}"))
+                .chain([self.package_folder()])
+                .flat_map(|folder| ["Cargo.toml", "src"].map(|part| format!("{folder}/{part}")))
                 .collect(),
             BuildMethod::Example => vec![format!("sdk/rust/examples/{name}.rs")],
             BuildMethod::C => ["plugin.c", "plugin.toml", "wit"]
                 .map(|part| format!("plugins/{name}/{part}"))
                 .to_vec(),
+        }
+    }
+
+    /// Where its package is.
+    fn package_folder(&self) -> String {
+        match self.folder {
+            "" => format!("plugins/{}", self.name),
+            folder => folder.to_owned(),
         }
     }
 
@@ -76,6 +88,7 @@ impl Component {
 pub const COMPONENTS: &[Component] = &[
     component("advantage-rloo", Package, &[]),
     component("environment-guess", Package, &[]),
+    environment("environment-toolcall", "environments/toolcall"),
     component("group-judge-rank", Package, &["asking"]),
     component("hint-llm", Package, &["asking"]),
     component("hint-next-state", Package, &["reactions"]),
@@ -99,7 +112,18 @@ const fn component(
     Component {
         name,
         method,
+        folder: "",
         libraries,
+    }
+}
+
+/// An environment, whose package is in `folder`.
+const fn environment(name: &'static str, folder: &'static str) -> Component {
+    Component {
+        name,
+        method: Package,
+        folder,
+        libraries: &[],
     }
 }
 

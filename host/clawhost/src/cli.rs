@@ -11,7 +11,7 @@ use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
-    adapter, backup, bench, compile_component, config, demo, doctor, eval, explain, export,
+    adapter, backup, bench, compile_component, config, demo, doctor, env, eval, explain, export,
     journal, plugin, replay, run, sft, status, train,
 };
 use crate::output::one_line;
@@ -42,8 +42,10 @@ enum Command {
     Run(Box<run::RunArgs>),
     /// Compare a server that learns with one that does not, on a scripted student
     Demo(demo::DemoArgs),
-    /// Evaluate learning: compare arms and check the stated targets
+    /// Evaluate learning: compare arms, check the stated targets, measure environments
     Eval(eval::EvalArgs),
+    /// Play a task of an environment yourself
+    Env(env::EnvArgs),
     /// Explain how a turn was matched, judged and trained on, or why not
     Explain(explain::ExplainArgs),
     /// Export recorded data as JSON lines, or the merged model
@@ -58,8 +60,8 @@ enum Command {
     Journal(journal::JournalArgs),
     /// Show the state of a data directory: turns, verdicts, training steps, adapters
     Status(status::StatusArgs),
-    /// Train on recorded samples without a server, or preview the next step
-    Train(train::TrainArgs),
+    /// Train on recorded samples or in an environment, without a server
+    Train(Box<train::TrainArgs>),
     /// Judge recorded turns again with another judge or other options, and show what would change
     Replay(replay::ReplayArgs),
     /// Inspect, test, grant and run plugin components
@@ -107,6 +109,7 @@ pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Demo(args) => demo::demo(args),
         Command::Eval(args) => eval::eval(args),
+        Command::Env(args) => env::env(args),
         Command::Explain(args) => explain::explain(args),
         Command::Export(args) => export::export(args),
         Command::Adapter(args) => adapter::adapter(args),

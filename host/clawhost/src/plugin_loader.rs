@@ -146,7 +146,7 @@ impl Loader {
                 .with_context(|| format!("cannot load --plugin {}", path.display()))?;
             if source.plugin.kind() == Kind::Environment {
                 bail!(
-                    "--plugin {} is an environment, and this version does not run episodes; use `clawhost plugin test` or `clawhost plugin run` to call it",
+                    "--plugin {} is an environment, which a server does not run; use it with `clawhost train --env`, `clawhost eval episodes` or `clawhost env try`",
                     path.display()
                 );
             }

@@ -371,6 +371,14 @@ pub(crate) fn load_initial_adapter(
             row.version
         );
     }
+    publish_adapter(Some(dir), engine)
+}
+
+/// Publishes the adapter of `--adapter`, if one is passed.
+pub(crate) fn publish_adapter(dir: Option<&Path>, engine: &Engine) -> Result<()> {
+    let Some(dir) = dir else {
+        return Ok(());
+    };
     let adapter = Adapter::load_peft(dir, engine.model().config())
         .with_context(|| format!("cannot load --adapter {}", dir.display()))?;
     engine.try_publish(0, Some(Arc::new(adapter)))?;

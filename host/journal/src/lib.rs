@@ -42,6 +42,7 @@ mod choice_groups;
 mod clock;
 mod codec;
 mod connection;
+mod episodes;
 mod error;
 mod experience;
 mod export;
@@ -93,14 +94,14 @@ pub use records::{
     EphemeralNote, EpisodeStep, EvidenceSnapshot, ExperienceEdit, ExperienceEntry, ExperienceState,
     Feedback, Finish, ForgetRecord, Fork, HintOutcome, HintPlacement, HintRecord, HintSource,
     JudgementOutcome, JudgementRecord, JudgingState, MatchCandidate, MatchDecision, MatchMark,
-    MatchRecord, NeutralChoice, NewAdapter, NewExperience, NewHint, NewJudgement, NewRequest,
-    NewRetraction, NewSample, NewStep, NewTurn, NextState, NextStateReport, PluginEntry,
-    PluginKeyPage, PluginMetrics, PluginPutOutcome, PluginQuota, PluginScope, PromptExperience,
-    PromptInputs, QueuedSample, ReceiptRecord, ReleaseAction, ReleaseChange, ReleaseRow,
-    ReleaseState, Retraction, SampleHint, SampleProvenance, SampleRecord, SampleState,
-    SamplingRecord, SessionRecord, SessionUpsert, StaleCount, StepCommit, StepOutcome, StepRecord,
-    TurnKind, TurnRecord, TurnState, TurnSummary, VerdictOutcome, VerdictRecord, VerdictSource,
-    VoteRecord,
+    MatchRecord, NeutralChoice, NewAdapter, NewEpisode, NewEpisodeTurn, NewExperience, NewHint,
+    NewJudgement, NewRequest, NewRetraction, NewSample, NewStep, NewTurn, NextState,
+    NextStateReport, PluginEntry, PluginKeyPage, PluginMetrics, PluginPutOutcome, PluginQuota,
+    PluginScope, PromptExperience, PromptInputs, QueuedSample, ReceiptRecord, ReleaseAction,
+    ReleaseChange, ReleaseRow, ReleaseState, Retraction, SampleHint, SampleProvenance,
+    SampleRecord, SampleState, SamplingRecord, SessionRecord, SessionUpsert, StaleCount,
+    StepCommit, StepOutcome, StepRecord, TurnKind, TurnRecord, TurnState, TurnSummary,
+    VerdictOutcome, VerdictRecord, VerdictSource, VoteRecord,
 };
 pub use recovery::{RecoveryReport, recover_journal};
 pub use retractions::NEXT_STATE_RETRACTED;

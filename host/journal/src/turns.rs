@@ -253,7 +253,7 @@ impl Journal {
 }
 
 /// The only transition out of `generating`. Only complete replies are judged.
-fn finish_turn(
+pub(crate) fn finish_turn(
     tx: &Transaction<'_>,
     turn: TurnId,
     to: TurnState,
@@ -277,7 +277,11 @@ fn finish_turn(
     Ok(())
 }
 
-fn insert_reply(tx: &Transaction<'_>, turn: TurnId, reply: &Completion) -> Result<(), DbError> {
+pub(crate) fn insert_reply(
+    tx: &Transaction<'_>,
+    turn: TurnId,
+    reply: &Completion,
+) -> Result<(), DbError> {
     let tokens = reply.token_ids.len();
     let (sampled, full) = (reply.logprobs.len(), reply.full_logprobs.len());
     if tokens != sampled || tokens != full {

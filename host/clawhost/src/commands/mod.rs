@@ -9,6 +9,7 @@ pub(crate) mod compile_component;
 pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod env;
 pub(crate) mod eval;
 pub(crate) mod explain;
 pub(crate) mod export;

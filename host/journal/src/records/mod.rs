@@ -1,6 +1,7 @@
 //! The data types of the journal: `New…` types are written, `…Record` types are read, and also written where both are
 //! the same.
 
+mod episode;
 mod evidence;
 mod experience;
 mod hint;
@@ -12,6 +13,7 @@ mod sampling;
 mod step;
 mod turn;
 
+pub use episode::{NewEpisode, NewEpisodeTurn};
 pub use evidence::{Feedback, JudgingState, NewRetraction, Retraction};
 pub use experience::{
     DistilledExperience, DistilledTurn, ExperienceEdit, ExperienceEntry, ExperienceState,

@@ -1,7 +1,8 @@
-//! `clawhost eval`: measures the learning targets and the judges.
+//! `clawhost eval`: measures the learning targets, the judges, and the model in environments.
 
 mod calibrate;
 mod cells;
+mod episodes;
 mod judge;
 mod learning;
 mod personalize;
@@ -17,7 +18,8 @@ use clap::{Args, Subcommand};
 #[command(
     after_help = "Examples:\n  clawhost eval personalize --seeds 1 --personas student\n  \
     clawhost eval calibrate --model ./SmolLM2-135M-Instruct.Q4_1.gguf\n  \
-    clawhost eval judge --reactions development.jsonl --plugin judge-next-state"
+    clawhost eval judge --reactions development.jsonl --plugin judge-next-state\n  \
+    clawhost eval episodes --env environment.wasm --tasks tasks.jsonl"
 )]
 pub(crate) struct EvalArgs {
     #[command(subcommand)]
@@ -33,6 +35,8 @@ enum What {
     Judge(judge::JudgeArgs),
     /// Measure which wishes a real model meets unasked and when instructed, and so which can be learned
     Calibrate(Box<calibrate::CalibrateArgs>),
+    /// Measure how often the model solves the tasks of an environment: pass@1 and pass@k
+    Episodes(Box<episodes::EpisodesArgs>),
 }
 
 /// Runs the command.
@@ -41,5 +45,6 @@ pub(crate) fn eval(args: &EvalArgs) -> Result<ExitCode> {
         What::Personalize(args) => personalize::personalize(args),
         What::Judge(args) => judge::judge(args),
         What::Calibrate(args) => calibrate::calibrate_command(args),
+        What::Episodes(args) => episodes::episodes(args),
     }
 }

@@ -1,11 +1,13 @@
-//! `clawhost train`: training steps on recorded samples, without a server.
+//! `clawhost train`: training steps on recorded samples or on episodes of an environment, without a server.
+
+mod episodes;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use clawhost_engine::Engine;
 use clawhost_inspect::explain_planned_step;
@@ -32,17 +34,21 @@ const JOURNAL: &str = "journal.sqlite";
 #[command(
     after_help = "Examples:\n  clawhost train --from-journal ./clawhost-data --dry-run\n  \
     clawhost train --from-journal ./clawhost-data --config clawhost.toml\n  \
-    clawhost train --from-journal ./copy-of-data --all --json\n\n\
-    Runs the steps that `clawhost run` would run: the newest queued samples first, training.batch_size per step. \
+    clawhost train --from-journal ./copy-of-data --all --json\n  \
+    clawhost train --env environment.wasm --tasks tasks.jsonl --group 8 --parallel 64 --steps 20\n\n\
+    With --from-journal: runs the steps that `clawhost run` would run: the newest queued samples first, training.batch_size per step. \
     Each step is recorded in the journal with its adapter, and a server on this directory continues from the last one. The \
     directory must not be in use by a server, except with --dry-run. Samples that are more than \
     training.max_staleness versions old are dropped; raise it to train on a long queue. A run that was \
-    interrupted continues where it stopped, with the same result."
+    interrupted continues where it stopped, with the same result.\n\n\
+    With --env: each step runs a group of episodes for several tasks with the newest version, records them, and trains on \
+    them by rewards (GRPO, unless training.estimator is set). --steps counts from the first start on a data directory: a run \
+    that was interrupted continues. A server on the directory serves the last version."
 )]
 pub(crate) struct TrainArgs {
     /// Data directory (or its journal.sqlite) of a server that is not running
-    #[arg(long, value_name = "DIR", required = true)]
-    from_journal: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "env")]
+    from_journal: Option<PathBuf>,
     /// Show the next step (its samples, their advantages, dropped samples with the reason, and how far each would move)
     /// without writing anything
     #[arg(long)]
@@ -50,7 +56,7 @@ pub(crate) struct TrainArgs {
     /// Also train on the remaining samples when there are fewer than training.min_batch_size
     #[arg(long)]
     all: bool,
-    /// Stop after this many steps [default: when the queue is empty]
+    /// Stop after this many steps [default: when the queue is empty; with --env 20]
     #[arg(long, value_name = "N", conflicts_with = "dry_run", value_parser = clap::value_parser!(u64).range(1..))]
     steps: Option<u64>,
     /// Configuration file; its [model] and [training] sections apply
@@ -68,12 +74,19 @@ pub(crate) struct TrainArgs {
     /// Print one JSON object per step and a summary object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    episodes: episodes::EpisodeTrainArgs,
 }
 
 /// Runs the command.
 pub(crate) fn train(args: &TrainArgs) -> Result<ExitCode> {
+    let from = match (&args.episodes.env, &args.from_journal) {
+        (Some(env), _) => return episodes::train(args, env),
+        (None, Some(from)) => from,
+        (None, None) => bail!("pass --from-journal or --env"),
+    };
     let mut config = Config::load(args.config.as_deref(), &args.set, args.model.as_deref())?;
-    config.server.data_dir = directory(&args.from_journal)?;
+    config.server.data_dir = directory(from)?;
     config.plugins.files.extend(args.plugin.iter().cloned());
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     // Training blocks on its components within the runtime's context.

@@ -1,0 +1,261 @@
+//! A question with an exact check, and tools that the component answers itself.
+//!
+//! The policy calls tools for as long as it likes; its first reply without a call is its answer and ends the episode.
+//! Episodes end after `max_turns` replies at the latest.
+//!
+//! The task's payload is a JSON object:
+//!
+//! - `answer` (or `label`): the expected answer, a text or a number. Required.
+//! - `form`: `any` (default), or `line`: the answer must be one line of prose without Markdown.
+//! - `tools`: the offered tools: `calculator`, `lookup`. Default: none.
+//! - `table`: what `lookup` knows, an object of texts or numbers.
+//! - `max_turns`: 1 to 100, default 16.
+//!
+//! A numeric answer is right if the last number of the reply equals it; a text must be the last line of the reply, apart
+//! from case, punctuation at its ends and a leading `Answer:`.
+//!
+//! The grade is 1 for a right answer and -1 for a wrong one. Each answered tool call raises the grade of a wrong answer by
+//! 0.1, up to -0.6, so that a policy does not unlearn its tools while it still fails. The environment uses no files,
+//! processes, network or clock.
+
+mod calculator;
+mod check;
+mod json;
+
+#[cfg(test)]
+mod cases;
+
+use clawhost_sdk::environment::{Observation, Outcome, Status, Task, Transition};
+use clawhost_sdk::{Environment, Message, Metric, PluginError, Role, ToolCall, ToolSpec};
+
+use crate::check::Check;
+use crate::json::Json;
+
+/// Largest grade of a wrong answer.
+const WRONG_CEILING: f32 = -0.6;
+/// What an answered tool call adds to the grade of a wrong answer.
+const CALL_BONUS: f32 = 0.1;
+const DEFAULT_TURNS: u32 = 16;
+const MAX_TURNS: f64 = 100.0;
+
+/// A tool of this environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tool {
+    Calculator,
+    Lookup,
+}
+
+impl Tool {
+    const ALL: [Tool; 2] = [Tool::Calculator, Tool::Lookup];
+
+    fn name(self) -> &'static str {
+        match self {
+            Tool::Calculator => "calculator",
+            Tool::Lookup => "lookup",
+        }
+    }
+
+    fn argument(self) -> &'static str {
+        match self {
+            Tool::Calculator => "expression",
+            Tool::Lookup => "key",
+        }
+    }
+
+    fn spec(self) -> ToolSpec {
+        let description = match self {
+            Tool::Calculator => "Computes an expression with + - * / and parentheses.",
+            Tool::Lookup => "Returns the entry of the table with this key.",
+        };
+        let argument = self.argument();
+        ToolSpec {
+            name: self.name().to_owned(),
+            description: description.to_owned(),
+            parameters: format!(
+                r#"{{"type":"object","properties":{{"{argument}":{{"type":"string"}}}},"required":["{argument}"],"additionalProperties":false}}"#
+            ),
+        }
+    }
+}
+
+/// One episode.
+pub struct Question {
+    check: Check,
+    tools: Vec<Tool>,
+    table: Vec<(String, String)>,
+    max_turns: u32,
+    turns: u32,
+    calls: u32,
+    answered_calls: u32,
+    answer: Option<String>,
+}
+
+impl Environment for Question {
+    fn reset(task: Task, _seed: u64) -> Result<(Question, Observation), PluginError> {
+        let id = task.id.clone();
+        let question = Question::parse(&task.payload)
+            .map_err(|why| PluginError::InvalidInput(format!("task {id}: {why}")))?;
+        if task.instruction.trim().is_empty() {
+            return Err(PluginError::InvalidInput(format!(
+                "task {id}: the instruction is empty"
+            )));
+        }
+        let seen = Observation {
+            messages: vec![Message::new(Role::User, task.instruction)],
+            tools: question.specs(),
+        };
+        Ok((question, seen))
+    }
+
+    fn step(&mut self, action: Message) -> Result<Transition, PluginError> {
+        if self.is_over() {
+            return Err(PluginError::InvalidInput("the episode is over".to_owned()));
+        }
+        self.turns += 1;
+        let mut messages = Vec::new();
+        if action.tool_calls.is_empty() {
+            self.answer = Some(action.text());
+        }
+        for call in &action.tool_calls {
+            let mut result = Message::new(Role::Tool, self.call(call));
+            result.tool_call_id = Some(call.id.clone());
+            result.name = Some(call.name.clone());
+            messages.push(result);
+        }
+        let status = if self.answer.is_some() {
+            Status::Terminated
+        } else if self.is_over() {
+            Status::Truncated
+        } else {
+            Status::Running
+        };
+        Ok(Transition {
+            observation: Observation {
+                messages,
+                tools: self.specs(),
+            },
+            reward: 0.0,
+            status,
+            metrics: Vec::new(),
+        })
+    }
+
+    fn grade(&mut self) -> Result<Outcome, PluginError> {
+        let failure = match &self.answer {
+            None => Some(format!("no answer in {} replies", self.turns)),
+            Some(answer) => self.check.failure(answer),
+        };
+        let reward = match failure {
+            None => 1.0,
+            Some(_) => (self.answered_calls as f32 * CALL_BONUS - 1.0).min(WRONG_CEILING),
+        };
+        let metric = |name: &str, value: u32| Metric {
+            name: name.to_owned(),
+            value: f64::from(value),
+        };
+        Ok(Outcome {
+            reward,
+            success: Some(failure.is_none()),
+            report: failure.unwrap_or_else(|| "right".to_owned()),
+            metrics: vec![
+                metric("tool_calls", self.calls),
+                metric("answered_tool_calls", self.answered_calls),
+            ],
+        })
+    }
+}
+
+clawhost_sdk::export_environment!(Question);
+
+impl Question {
+    fn parse(payload: &str) -> Result<Question, String> {
+        let payload = json::parse(payload).ok_or("the payload is no JSON")?;
+        let expected = payload
+            .get("answer")
+            .or_else(|| payload.get("label"))
+            .and_then(Json::scalar)
+            .ok_or("the payload has no `answer` that is a text or a number")?;
+        let prose = match payload.get("form").map(Json::text) {
+            None | Some(Some("any")) => false,
+            Some(Some("line")) => true,
+            Some(_) => return Err("`form` is not `any` or `line`".to_owned()),
+        };
+        let mut tools = Vec::new();
+        for name in payload.get("tools").map_or(&[][..], Json::items) {
+            let known = Tool::ALL
+                .into_iter()
+                .find(|tool| name.text() == Some(tool.name()));
+            tools.push(known.ok_or("`tools` has a name other than `calculator` and `lookup`")?);
+        }
+        let mut table = Vec::new();
+        for (key, value) in payload.get("table").map_or(&[][..], Json::members) {
+            let value = value
+                .scalar()
+                .ok_or_else(|| format!("`table.{key}` is no text or number"))?;
+            table.push((key.clone(), value));
+        }
+        let max_turns = match payload.get("max_turns").map(Json::number) {
+            None => DEFAULT_TURNS,
+            Some(Some(turns)) if (1.0..=MAX_TURNS).contains(&turns) && turns.fract() == 0.0 => {
+                turns as u32
+            }
+            Some(_) => return Err("`max_turns` is not 1 to 100".to_owned()),
+        };
+        Ok(Question {
+            check: Check::new(&expected, prose),
+            tools,
+            table,
+            max_turns,
+            turns: 0,
+            calls: 0,
+            answered_calls: 0,
+            answer: None,
+        })
+    }
+
+    fn specs(&self) -> Vec<ToolSpec> {
+        self.tools.iter().map(|tool| tool.spec()).collect()
+    }
+
+    fn is_over(&self) -> bool {
+        self.answer.is_some() || self.turns >= self.max_turns
+    }
+
+    /// The result of a tool call, or what was wrong with it.
+    fn call(&mut self, call: &ToolCall) -> String {
+        self.calls += 1;
+        let Some(tool) = self.tools.iter().find(|tool| tool.name() == call.name) else {
+            let offered: Vec<&str> = self.tools.iter().map(|tool| tool.name()).collect();
+            return format!(
+                "error: there is no tool `{}`; the tools are: {}",
+                call.name,
+                offered.join(", ")
+            );
+        };
+        let argument = tool.argument();
+        let arguments = json::parse(&call.arguments);
+        let value = arguments
+            .as_ref()
+            .and_then(|arguments| arguments.get(argument))
+            .and_then(Json::scalar);
+        let Some(value) = value else {
+            return format!("error: `{}` takes {{\"{argument}\": \"...\"}}", tool.name());
+        };
+        let result = match tool {
+            Tool::Calculator => calculator::evaluate(&value).map(check::format_number),
+            Tool::Lookup => self
+                .table
+                .iter()
+                .find(|(key, _)| key.eq_ignore_ascii_case(value.trim()))
+                .map(|(_, value)| value.clone())
+                .ok_or_else(|| format!("the table has no entry `{value}`")),
+        };
+        match result {
+            Ok(result) => {
+                self.answered_calls += 1;
+                result
+            }
+            Err(why) => format!("error: {why}"),
+        }
+    }
+}

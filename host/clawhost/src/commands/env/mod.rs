@@ -1,0 +1,33 @@
+//! `clawhost env`: environments, in which a policy acts.
+
+mod play;
+pub(in crate::commands) mod rollout;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+/// Arguments of `clawhost env`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  clawhost env try environment.wasm --tasks tasks.jsonl --task 3\n\n\
+    See also `clawhost eval episodes` and `clawhost train --env`."
+)]
+pub(crate) struct EnvArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Play a task of an environment yourself
+    Try(play::TryArgs),
+}
+
+/// Runs the command.
+pub(crate) fn env(args: &EnvArgs) -> Result<ExitCode> {
+    match &args.what {
+        What::Try(args) => play::play(args),
+    }
+}

@@ -1,0 +1,196 @@
+//! What the commands that run episodes share: their flags, the environment, the runner and the report.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use clap::{Args, ValueEnum};
+use clawhost_engine::{Engine, SamplingParams};
+use clawhost_episodes::{
+    EpisodeOptions, EpisodePlan, EpisodeRecord, EpisodeReport, EpisodeRunner, SampleUnit, Split,
+    Task, load_tasks,
+};
+use clawhost_evaluation::statistics::Estimate;
+use clawhost_plugins::{CallContext, Kind, Plugin};
+
+use crate::commands::plugin::load::{limits, load_live};
+use crate::config::Config;
+use crate::progress::Progress;
+
+/// The run that calls of the environment belong to.
+const RUN: &str = "episodes";
+
+/// Flags of episodes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Episodes")]
+pub(in crate::commands) struct RolloutArgs {
+    /// Episodes that run at a time
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(in crate::commands) parallel: u32,
+    /// Replies after which an episode is cut off and graded
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    max_steps: u32,
+    /// Maximum tokens of a reply
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    max_tokens: u32,
+    /// Sampling temperature
+    #[arg(long, value_name = "T", default_value_t = 1.0)]
+    temperature: f32,
+    /// Seconds after which an episode has no verdict
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
+    wall_limit: u64,
+    /// Seed of the episodes
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub(in crate::commands) seed: u64,
+}
+
+/// The part of a task set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(in crate::commands) enum SplitChoice {
+    /// Tasks with the split `train`, which is the default of a task
+    Train,
+    /// Tasks with the split `held-out`
+    HeldOut,
+    /// All tasks
+    All,
+}
+
+impl RolloutArgs {
+    /// Options of each episode.
+    pub(in crate::commands) fn options(&self, unit: SampleUnit) -> Result<EpisodeOptions> {
+        let sampling = SamplingParams {
+            temperature: self.temperature,
+            max_tokens: self.max_tokens,
+            ..SamplingParams::default()
+        };
+        sampling.validate()?;
+        Ok(EpisodeOptions {
+            max_steps: self.max_steps,
+            wall_limit: Duration::from_secs(self.wall_limit),
+            unit,
+            sampling,
+        })
+    }
+
+    /// A runner of episodes with the engine's active version.
+    pub(in crate::commands) fn runner(
+        &self,
+        config: &Config,
+        engine: &Engine,
+        environment: Plugin,
+        unit: SampleUnit,
+    ) -> Result<EpisodeRunner> {
+        Ok(EpisodeRunner {
+            engine: engine.clone(),
+            call: call_context(config, &environment, self.seed),
+            environment,
+            options: self.options(unit)?,
+            parallel: self.parallel as usize,
+        })
+    }
+}
+
+/// Loads an environment with its grants.
+pub(in crate::commands) fn load_environment(file: &Path, config: &Config) -> Result<Plugin> {
+    let (plugin, _) = load_live(file, config, false)?;
+    ensure!(
+        plugin.kind() == Kind::Environment,
+        "{} is a {}, not an environment",
+        file.display(),
+        plugin.kind()
+    );
+    Ok(plugin)
+}
+
+/// Settings and limits of the environment's calls.
+pub(in crate::commands) fn call_context(
+    config: &Config,
+    plugin: &Plugin,
+    seed: u64,
+) -> CallContext {
+    CallContext {
+        run_id: RUN.to_owned(),
+        seed,
+        limits: limits(config, plugin),
+        settings: config.plugins.settings(plugin.name()),
+        ..CallContext::default()
+    }
+}
+
+/// The tasks of a split.
+pub(in crate::commands) fn tasks_of(file: &Path, split: SplitChoice) -> Result<Vec<Arc<Task>>> {
+    let wanted = |task: &Task| match split {
+        SplitChoice::All => true,
+        SplitChoice::Train => task.split == Split::Train,
+        SplitChoice::HeldOut => task.split == Split::HeldOut,
+    };
+    let tasks = load_tasks(file)?.into_iter().filter(wanted).map(Arc::new);
+    Ok(tasks.collect())
+}
+
+/// Runs episodes with progress on standard error.
+pub(in crate::commands) async fn run_with_progress(
+    runner: &EpisodeRunner,
+    plans: Vec<EpisodePlan>,
+    what: &str,
+) -> Vec<EpisodeRecord> {
+    let mut progress = Progress::new(f64::from(u32::try_from(plans.len()).unwrap_or(u32::MAX)));
+    progress.stage(what);
+    let records = runner
+        .run(plans, |_| {
+            progress.advance(1.0);
+            progress.stage(what);
+        })
+        .await;
+    progress.clear();
+    records
+}
+
+/// A report as text.
+pub(in crate::commands) fn report_text(title: &str, report: &EpisodeReport) -> String {
+    let number = |value: Option<f64>, digits: usize| match value {
+        Some(value) => format!("{value:.digits$}"),
+        None => "-".to_owned(),
+    };
+    let mut text = format!(
+        "{title}: pass@1 {}, {} episodes of {} tasks",
+        estimate_text(report.pass_at_1),
+        report.episodes,
+        report.tasks,
+    );
+    if report.k > 1 {
+        text += &format!("\n  pass@{} {}", report.k, estimate_text(report.pass_at_k));
+    }
+    text += &format!(
+        "\n  mean reward {}, replies {}, tokens {}, {} s per episode",
+        number(report.reward, 3),
+        number(report.steps, 1),
+        number(report.tokens, 1),
+        number(report.seconds, 2),
+    );
+    for (family, figures) in &report.families {
+        text += &format!(
+            "\n  {family}: pass@1 {:.3} of {} episodes",
+            figures.pass_at_1, figures.episodes
+        );
+    }
+    if report.no_verdict > 0 {
+        text += &format!("\n  {} episodes without a verdict:", report.no_verdict);
+        for (reason, count) in &report.no_verdict_reasons {
+            text += &format!("\n    {count} × {reason}");
+        }
+    }
+    text
+}
+
+/// An estimate with its 95 % interval.
+fn estimate_text(estimate: Option<Estimate>) -> String {
+    match estimate {
+        Some(found) if found.has_interval() => {
+            format!("{:.3} [{:.3}, {:.3}]", found.mean, found.low, found.high)
+        }
+        Some(found) => format!("{:.3}", found.mean),
+        None => "-".to_owned(),
+    }
+}

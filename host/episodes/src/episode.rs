@@ -1,0 +1,194 @@
+//! One episode.
+//!
+//! **The reward** of an episode is the sum of the rewards of its steps and of the grade, in the order in which the
+//! environment gave them. The environment is asked for a grade once, after the last step, however the episode ended.
+//!
+//! **No verdict is not a reward**: an episode that the infrastructure ended has none. That is a fault or an error of the
+//! component, an error of the engine, the wall limit, or a panic. It is counted, and no sample is made of it.
+
+use std::time::Duration;
+
+use clawhost_engine::{Engine, SamplingParams};
+use clawhost_journal::now_ms;
+use clawhost_plugins::{
+    CallContext, CallResult, EpisodeTask, Message, Metric, Plugin, Progress, Receipt,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::dialogue::Dialogue;
+use crate::seeds::derive;
+use crate::sequence::SampledSequence;
+use crate::task::Task;
+
+/// What becomes one sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SampleUnit {
+    /// The whole episode, with its observations masked.
+    #[default]
+    Trajectory,
+    /// Each reply, after the tokens of the episode so far.
+    Turn,
+}
+
+/// Limits and sampling of an episode.
+#[derive(Debug, Clone)]
+pub struct EpisodeOptions {
+    /// Replies after which the episode is cut off and graded.
+    pub max_steps: u32,
+    /// Wall time after which the episode has no verdict.
+    pub wall_limit: Duration,
+    /// What becomes one sample.
+    pub unit: SampleUnit,
+    /// Sampling of every reply; the seed is replaced.
+    pub sampling: SamplingParams,
+}
+
+impl Default for EpisodeOptions {
+    fn default() -> Self {
+        Self {
+            max_steps: 32,
+            wall_limit: Duration::from_secs(600),
+            unit: SampleUnit::default(),
+            sampling: SamplingParams::default(),
+        }
+    }
+}
+
+/// An episode with a verdict.
+#[derive(Debug, Clone)]
+pub struct FinishedEpisode {
+    /// Sum of the rewards of all steps and of the grade.
+    pub reward: f32,
+    /// Whether the task was solved: what the environment says, else whether the reward is positive.
+    pub success: bool,
+    /// The environment's report.
+    pub report: String,
+    /// Numbers of the grade.
+    pub metrics: Vec<Metric>,
+    /// Number of replies.
+    pub steps: u32,
+    /// The token sequences, in order.
+    pub sequences: Vec<SampledSequence>,
+    /// Number of sampled tokens.
+    pub sampled_tokens: usize,
+    /// Version that sampled the replies; 0 is the base model.
+    pub version: u64,
+    /// Digest of that version.
+    pub digest: String,
+    /// Start, unix milliseconds.
+    pub started_ms: i64,
+    /// Receipts of all component calls.
+    pub receipts: Vec<Receipt>,
+}
+
+/// Why an episode has no verdict.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NoVerdict(pub String);
+
+/// The seeds of an episode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EpisodeSeeds {
+    /// Of the environment: the same for all samples of a task.
+    pub(crate) environment: u64,
+    /// Of the policy's replies.
+    pub(crate) policy: u64,
+}
+
+/// Plays one episode with the active version.
+pub(crate) async fn run_episode(
+    engine: &Engine,
+    environment: &Plugin,
+    call: CallContext,
+    task: &Task,
+    seeds: EpisodeSeeds,
+    options: &EpisodeOptions,
+) -> Result<FinishedEpisode, NoVerdict> {
+    let limit = options.wall_limit;
+    let played = play(engine, environment, call, task, seeds, options);
+    match tokio::time::timeout(limit, played).await {
+        Ok(result) => result.map_err(NoVerdict),
+        Err(_) => Err(NoVerdict(format!(
+            "the episode was not finished within {} s; raise --wall-limit to allow more",
+            limit.as_secs()
+        ))),
+    }
+}
+
+async fn play(
+    engine: &Engine,
+    environment: &Plugin,
+    call: CallContext,
+    task: &Task,
+    seeds: EpisodeSeeds,
+    options: &EpisodeOptions,
+) -> Result<FinishedEpisode, String> {
+    let started_ms = now_ms();
+    let version = engine.active();
+    let (number, digest) = (version.version, version.digest.clone());
+    let mut receipts = Vec::new();
+    let start = environment.start_episode(
+        call,
+        EpisodeTask {
+            id: task.id.clone(),
+            instruction: task.instruction.clone(),
+            payload: task.payload.clone(),
+        },
+        seeds.environment,
+    );
+    let (mut episode, mut observation) = settle("reset", start.await, &mut receipts)?;
+    let mut dialogue = Dialogue::new(engine, version, options.unit, started_ms);
+    let mut reward = 0.0;
+    let mut steps = 0;
+    while steps < options.max_steps {
+        dialogue.observe(&observation)?;
+        if dialogue.is_full() {
+            break;
+        }
+        let mut sampling = options.sampling.clone();
+        sampling.seed = Some(derive(seeds.policy, &["step", &steps.to_string()]));
+        let action = Message::from(&dialogue.reply(&sampling).await?);
+        steps += 1;
+        let transition = settle("step", episode.step(&action).await, &mut receipts)?;
+        reward += transition.reward;
+        observation = transition.observation;
+        if transition.progress != Progress::Running {
+            break;
+        }
+    }
+    dialogue.end(&observation);
+    let outcome = settle("grade", episode.grade().await, &mut receipts)?;
+    // The verdict stands, whatever the environment says about its resources: the host releases them.
+    let closed = episode.close().await;
+    if let Err(fault) = &closed.outcome {
+        tracing::warn!(task = task.id, %fault, "the environment could not close an episode");
+    }
+    receipts.push(closed.receipt);
+    reward += outcome.reward;
+    let (sequences, sampled_tokens) = dialogue.into_sequences();
+    Ok(FinishedEpisode {
+        reward,
+        success: outcome.success.unwrap_or(reward > 0.0),
+        report: outcome.report,
+        metrics: outcome.metrics,
+        steps,
+        // A prompt that filled the context has no reply.
+        sequences: sequences
+            .into_iter()
+            .filter(|sequence| sequence.replies > 0)
+            .collect(),
+        sampled_tokens,
+        version: number,
+        digest,
+        started_ms,
+        receipts,
+    })
+}
+
+fn settle<T>(call: &str, result: CallResult<T>, receipts: &mut Vec<Receipt>) -> Result<T, String> {
+    receipts.push(result.receipt);
+    result
+        .outcome
+        .map_err(|fault| format!("the environment gave no result of {call}: {fault}"))
+}

@@ -1,0 +1,163 @@
+//! The record of an episode in the journal: one turn and one sample per token sequence, in one transaction.
+
+use clawhost_chat::{AssistantMessage, Tokenizer};
+use clawhost_engine::SamplingParams;
+use clawhost_journal::{
+    Completion, EpisodeStep, Journal, JournalError, MatchRecord, NewEpisode, NewEpisodeTurn,
+    NewTurn, SampleId, SampleProvenance, SessionId, SessionUpsert, TurnKind, VerdictOutcome,
+    VerdictRecord, VerdictSource, now_ms,
+};
+use serde_json::Value;
+
+use crate::episode::FinishedEpisode;
+use crate::runner::EpisodePlan;
+use crate::sequence::SampledSequence;
+
+/// What an episode was run with, for its record.
+pub struct EpisodeSource<'a> {
+    /// Name of the environment.
+    pub environment: &'a str,
+    /// sha256 of its component, in hex.
+    pub digest: &'a str,
+    /// Name of the model.
+    pub model: &'a str,
+    /// Sampling of every reply.
+    pub sampling: &'a SamplingParams,
+    /// The model's tokenizer.
+    pub tokenizer: &'a Tokenizer,
+}
+
+/// Whether an episode of this name is in the journal.
+///
+/// # Errors
+/// Database errors.
+pub fn is_recorded(journal: &Journal, plan: &EpisodePlan) -> Result<bool, JournalError> {
+    Ok(journal.session(&session(plan))?.is_some())
+}
+
+/// Records an episode with its samples, which are queued for training.
+///
+/// # Errors
+/// Database errors, and numbers that are not finite.
+pub fn record_episode(
+    journal: &Journal,
+    source: &EpisodeSource<'_>,
+    plan: &EpisodePlan,
+    episode: &FinishedEpisode,
+) -> Result<Vec<SampleId>, JournalError> {
+    let receipts: Vec<Value> = episode
+        .receipts
+        .iter()
+        .filter_map(|receipt| serde_json::to_value(receipt).ok())
+        .collect();
+    let turns = episode.sequences.iter();
+    journal.record_episode(&NewEpisode {
+        session: SessionUpsert {
+            id: session(plan),
+            name: None,
+            origin: "episode".to_owned(),
+            key: None,
+            user: None,
+            ms: episode.started_ms,
+        },
+        turns: turns
+            .map(|sequence| new_turn(source, plan, episode, sequence))
+            .collect(),
+        reward: episode.reward,
+        verdict: verdict(source, episode),
+        receipts,
+    })
+}
+
+fn session(plan: &EpisodePlan) -> SessionId {
+    SessionId(format!("episode/{}", plan.id))
+}
+
+fn new_turn(
+    source: &EpisodeSource<'_>,
+    plan: &EpisodePlan,
+    episode: &FinishedEpisode,
+    sequence: &SampledSequence,
+) -> NewEpisodeTurn {
+    let outcome = verdict(source, episode).outcome;
+    NewEpisodeTurn {
+        turn: NewTurn {
+            response_id: format!("episode/{}/{}", plan.id, sequence.step),
+            choice: 0,
+            group: plan.group.clone(),
+            kind: TurnKind::Main,
+            parent: None,
+            received_ms: episode.started_ms,
+            key: None,
+            request_digest: format!("episode/{}", plan.group),
+            messages: sequence.messages.clone(),
+            tools: sequence.tools.clone(),
+            template: serde_json::Map::new(),
+            experience: None,
+            prompt_ids: sequence.prompt_ids.clone(),
+            sampling: source.sampling.clone().into(),
+            adapter_version: episode.version,
+            adapter_digest: episode.digest.clone(),
+            model: source.model.to_owned(),
+            matched: MatchRecord {
+                reason: format!("environment {}, task {}", source.environment, plan.task.id),
+                by: "episode".to_owned(),
+                ..MatchRecord::default()
+            },
+            histories: Vec::new(),
+        },
+        completion: Completion {
+            ms: now_ms(),
+            finish: sequence.finish,
+            reply: reply(source.tokenizer, sequence),
+            anchor: None,
+            token_ids: sequence.token_ids.clone(),
+            logprobs: sequence.logprobs.clone(),
+            full_logprobs: sequence.full_logprobs.clone(),
+            forced: sequence.masked.clone(),
+        },
+        next_state: sequence.next_state.clone(),
+        baseline_key: format!("task/{}", plan.task.id),
+        provenance: SampleProvenance {
+            verdicts: vec![VerdictSource {
+                source: format!("plugin:{}", source.environment),
+                digest: Some(source.digest.to_owned()),
+                outcome,
+            }],
+            components: vec![source.digest.to_owned()],
+            // The trainer takes the mean of the votes; without a judge of steps the outcome alone decides.
+            episode: Some(EpisodeStep {
+                trajectory: plan.id.clone(),
+                step: sequence.step,
+                votes: vec![0.0],
+            }),
+            ..SampleProvenance::default()
+        },
+    }
+}
+
+/// The reply of a sequence; if it has several, all its text with the observations between them.
+fn reply(tokenizer: &Tokenizer, sequence: &SampledSequence) -> AssistantMessage {
+    match sequence.replies {
+        1 => sequence.reply.clone(),
+        _ => tokenizer.decode_with_special(&sequence.token_ids).into(),
+    }
+}
+
+fn verdict(source: &EpisodeSource<'_>, episode: &FinishedEpisode) -> VerdictRecord {
+    let metrics = episode.metrics.iter();
+    VerdictRecord {
+        source: format!("plugin:{}", source.environment),
+        digest: Some(source.digest.to_owned()),
+        outcome: VerdictOutcome::Verdict {
+            reward: episode.reward,
+            accept: true,
+        },
+        votes: Vec::new(),
+        rationale: episode.report.clone(),
+        metrics: metrics
+            .map(|metric| (metric.name.clone(), metric.value))
+            .collect(),
+        ms: now_ms(),
+    }
+}
