@@ -13,6 +13,7 @@ use crate::sections::judging::JudgingOptions;
 use crate::sections::model::ModelSection;
 use crate::sections::models::ModelAlias;
 use crate::sections::plugins::PluginsConfig;
+use crate::sections::sandbox::SandboxConfig;
 use crate::sections::server::ServerConfig;
 use crate::sections::sessions::SessionOptions;
 use crate::sections::training::{Estimator, TrainableParameters, TrainingOptions};
@@ -37,6 +38,8 @@ pub struct Config {
     pub experience: ExperienceOptions,
     /// Plugins.
     pub plugins: PluginsConfig,
+    /// Machines of environments.
+    pub sandbox: SandboxConfig,
     /// Models that plugins can call, by alias. `policy` is the served model; `judge` and `teacher` are its base model
     /// unless configured.
     pub models: BTreeMap<String, ModelAlias>,
@@ -112,6 +115,7 @@ impl Config {
         self.judging.validate()?;
         self.experience.validate(&self.training)?;
         self.plugins.validate()?;
+        self.sandbox.validate()?;
         self.sessions.validate()?;
         self.server.validate()?;
         self.models

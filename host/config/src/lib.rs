@@ -51,6 +51,7 @@ pub use sections::plugins::{
     CompileLimits, PluginConfig, PluginHostConfig, PluginsConfig, Profile, StateConfig,
 };
 pub use sections::remote::{RemoteConfig, ServerKind};
+pub use sections::sandbox::{SandboxConfig, SandboxProfile};
 pub use sections::server::ServerConfig;
 pub use sections::sessions::SessionOptions;
 pub use sections::training::{

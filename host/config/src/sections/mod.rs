@@ -9,6 +9,7 @@ pub(crate) mod models;
 pub(crate) mod plugin_limits;
 pub(crate) mod plugins;
 pub(crate) mod remote;
+pub(crate) mod sandbox;
 pub(crate) mod server;
 pub(crate) mod sessions;
 pub(crate) mod training;

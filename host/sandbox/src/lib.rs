@@ -1,0 +1,43 @@
+//! Throw-away Linux machines for environments.
+//!
+//! A [`Machine`] is a set of namespaces that bubblewrap makes: it has users, processes, mounts, network, host name and
+//! System V IPC of its own, sees the system directories of the host read-only, and writes only to memory that is limited.
+//! It keeps its files and background processes between commands and ends when it is dropped, when it is not used for
+//! its TTL, at its deadline, and when the host process ends, however that ends.
+//!
+//! [`Sandboxes`] starts machines from profiles of the configuration, records a lease for each and stores snapshots. The
+//! process that runs the machine is [`supervise_machine`], one per machine; it describes the security design.
+//!
+//! This crate knows neither plugins nor episodes. It provides machines on Linux only.
+
+mod error;
+mod output;
+
+#[cfg(target_os = "linux")]
+mod head_tail;
+#[cfg(target_os = "linux")]
+mod lease;
+#[cfg(target_os = "linux")]
+mod machine;
+#[cfg(target_os = "linux")]
+mod process;
+#[cfg(target_os = "linux")]
+mod protocol;
+#[cfg(target_os = "linux")]
+mod sandboxes;
+#[cfg(target_os = "linux")]
+mod supervisor;
+
+pub use error::SandboxError;
+pub use output::{Command, Exit, Output, Screen};
+
+#[cfg(target_os = "linux")]
+pub use lease::{LeaseRecord, Owner};
+#[cfg(target_os = "linux")]
+pub use machine::{Machine, Terminal};
+#[cfg(target_os = "linux")]
+pub use process::SupervisorCommand;
+#[cfg(target_os = "linux")]
+pub use sandboxes::{Sandboxes, Spec};
+#[cfg(target_os = "linux")]
+pub use supervisor::supervise_machine;
