@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clawhost_cpu::HostMemory;
-use clawhost_engine::Engine;
+use clawhost_engine::{Engine, EngineOptions};
 use clawhost_gateway::{Gateway, GatewayOptions, check_bind, check_origins};
 use clawhost_journal::Journal;
 use clawhost_judging::JudgeWorker;
@@ -296,11 +296,14 @@ pub(crate) fn load_engine(config: &Config) -> Result<LoadedModel> {
         .unwrap_or_else(|| files.name().to_owned());
     let context = || format!("cannot load the model {name}");
     let model = ModelConfig::parse(files.config()).with_context(context)?;
-    let plan = MemoryPlan::new(config, &model, &chosen)?;
+    let gpu = chosen.gpu_memory()?;
+    let plan = MemoryPlan::new(config, &model, &chosen, gpu)?;
     let memory = HostMemory::detect();
-    let gpu = chosen.free_gpu_memory()?;
-    plan.check(memory.as_ref(), gpu)?;
-    let options = config::engine_options(config);
+    plan.check(memory.as_ref())?;
+    let options = EngineOptions {
+        kv_cache_memory: plan.kv_cache_memory,
+        ..config::engine_options(config)
+    };
     let engine = chosen.start(&files, options).with_context(context)?;
     let of = |available: Option<u64>| match available {
         Some(bytes) => format!(" of {} available", human_size(bytes)),
@@ -315,11 +318,11 @@ pub(crate) fn load_engine(config: &Config) -> Result<LoadedModel> {
         of(memory.map(|memory| memory.available)),
         plan.summary(Place::Host),
     );
-    if gpu.is_some() {
+    if let Some(gpu) = &plan.gpu {
         summary += &format!(
             "; GPU memory at most {}{}: {}",
             human_size(plan.device_total as u64),
-            of(gpu),
+            of(Some(gpu.available)),
             plan.summary(Place::Device),
         );
     }
