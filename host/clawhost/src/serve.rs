@@ -84,7 +84,7 @@ impl Server {
         let loading = tokio::task::spawn_blocking({
             let (config, journal) = (config.clone(), journal.clone());
             move || -> Result<_> {
-                let model = load_engine(&config)?;
+                let model = start_engine(&config)?;
                 let engine = &model.engine;
                 connect_remote_backend(&config, engine)?;
                 let loader = plugin_loader(&config, engine, journal.clone())?;
@@ -123,6 +123,12 @@ impl Server {
             move || TrainingLoop::new(journal, engine, data, options, components)
         });
         let training = training.await.context("loading failed")??;
+        // Every reply is recorded with the digest of its weights.
+        let hashed = tokio::task::spawn_blocking({
+            let model = Arc::clone(engine.model());
+            move || model.wait_for_digest().map(str::len)
+        });
+        hashed.await.context("loading failed")??;
         let training = training
             .with_teacher(teacher)
             .with_experience(config.experience_options());
@@ -285,8 +291,16 @@ pub(crate) struct LoadedModel {
     summary: String,
 }
 
-/// Starts an engine on the configured model, if its device is there and its memory plan fits.
+/// Starts an engine on the configured model, if its device is there and its memory plan fits, and waits for the digest of
+/// the model.
 pub(crate) fn load_engine(config: &Config) -> Result<LoadedModel> {
+    let model = start_engine(config)?;
+    model.engine.model().wait_for_digest()?;
+    Ok(model)
+}
+
+/// As [`load_engine`], while the digest may still be computed.
+fn start_engine(config: &Config) -> Result<LoadedModel> {
     let chosen = device::choose(config.engine.device, config.engine.dtype)?;
     let files = model_files(config.model.path.as_deref())?;
     let name = config

@@ -64,38 +64,39 @@ impl CudaBackend {
             .map_err(device_error)?;
         let started = Instant::now();
         let uploads = Stream::new(&driver, StreamPriority::Serving).map_err(device_error)?;
-        let quantized = match quantization {
-            Quantization::None => None,
-            // In host memory until it has been uploaded.
-            _ => Some(Model::load_quantized(files, quantization)?),
+        let checkpoint = Arc::new(checkpoint);
+        let on_disk = |hash: Box<dyn FnOnce() -> _ + Send>| {
+            Model::on_disk(config.clone(), files.clone(), quantization, hash)
         };
-        let (device_model, digest) = std::thread::scope(|scope| {
-            // Hashing takes longer than loading.
-            let digest = scope.spawn(|| match &quantized {
-                Some(model) => Ok(model.digest().to_owned()),
-                None => {
-                    checkpoint.check_tied_head()?;
-                    checkpoint.digest()
-                }
-            });
-            let loaded = match &quantized {
-                Some(model) => DeviceModel::new(&uploads, model, precision).map_err(device_error),
-                None => DeviceModel::from_checkpoint(&uploads, &checkpoint, precision),
-            };
-            let uploaded = started.elapsed();
-            let digest = digest.join().expect("hashing does not panic");
-            tracing::info!(
-                device = driver.device().name,
-                bytes = model_bytes(&config, precision, quantization),
-                ?precision,
-                quantization = quantization.name(),
-                uploaded_ms = uploaded.as_millis(),
-                hashed_ms = started.elapsed().as_millis(),
-                "loaded the model"
-            );
-            Ok::<_, LoadError>((loaded?, digest?))
-        })?;
-        let model = Model::on_disk(config, files.clone(), quantization, digest);
+        let (model, device_model) = match quantization {
+            Quantization::None => {
+                let hashed = Arc::clone(&checkpoint);
+                let model = on_disk(Box::new(move || hashed.digest()));
+                let device_model = std::thread::scope(|scope| {
+                    let head = scope.spawn(|| checkpoint.check_tied_head());
+                    let loaded = DeviceModel::from_checkpoint(&uploads, &checkpoint, precision)?;
+                    head.join().expect("comparing does not panic")?;
+                    Ok::<_, LoadError>(loaded)
+                })?;
+                (model, device_model)
+            }
+            // In host memory until it has been uploaded and hashed.
+            _ => {
+                let quantized = Arc::new(Model::load_quantized(files, quantization)?);
+                let hashed = Arc::clone(&quantized);
+                let model = on_disk(Box::new(move || Ok(hashed.digest().to_owned())));
+                let device_model = DeviceModel::new(&uploads, &quantized, precision);
+                (model, device_model.map_err(device_error)?)
+            }
+        };
+        tracing::info!(
+            device = driver.device().name,
+            bytes = model_bytes(&config, precision, quantization),
+            ?precision,
+            quantization = quantization.name(),
+            ms = started.elapsed().as_millis(),
+            "loaded the model"
+        );
         Ok(Self::from_parts(driver, uploads, model, device_model))
     }
 
