@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clawhost_config::DeviceChoice;
+use clawhost_config::{DEFAULT_KV_CACHE_MEMORY, DeviceChoice};
 use clawhost_evaluation::{Endpoint, Track, Wish};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -61,6 +61,9 @@ impl ArmFlags {
         if let Some(device) = self.device {
             config.engine.device = device;
         }
+        // Several arms run at the same time on one GPU, whose memory the first one would take.
+        let kv_cache_memory = &mut config.engine.kv_cache_memory;
+        kv_cache_memory.get_or_insert(DEFAULT_KV_CACHE_MEMORY);
         config.server.host = "127.0.0.1".to_owned();
         config.server.port = 0;
         config.api_keys = Vec::new();
@@ -305,6 +308,10 @@ mod tests {
             .configuration_with(&["training.method=opd"])
             .unwrap();
         assert_eq!(word(&config.training.method), "opd");
+        // A share of a GPU's memory would leave nothing for the other arms.
+        assert_eq!(config.engine.kv_cache_memory, Some(1 << 30));
+        let config = flags("./mine").configuration_with(&["engine.kv_cache_memory=\"2GiB\""]);
+        assert_eq!(config.unwrap().engine.kv_cache_memory, Some(2 << 30));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use anyhow::{Result, anyhow, bail};
 use clawhost_config::{DeviceChoice, Dtype};
 use clawhost_cpu::CpuBackend;
 use clawhost_cuda::{CudaBackend, DeviceInfo, Precision};
+use clawhost_engine::backend::DeviceMemory;
 use clawhost_engine::{Backend, Engine, EngineOptions, ForwardError};
 use clawhost_model::{LoadError, Model, ModelFiles};
 
@@ -51,13 +52,13 @@ impl ChosenDevice {
         Ok(Self { dtype, ..self })
     }
 
-    /// Bytes that are free on the GPU; none on the CPU.
+    /// The memory of the GPU as of now; none on the CPU.
     ///
     /// # Errors
     /// The driver cannot use the GPU.
-    pub(crate) fn free_gpu_memory(&self) -> Result<Option<u64>> {
+    pub(crate) fn gpu_memory(&self) -> Result<Option<DeviceMemory>> {
         Ok(match self.device {
-            DeviceChoice::Cuda(ordinal) => Some(clawhost_cuda::free_memory(ordinal)?),
+            DeviceChoice::Cuda(ordinal) => Some(clawhost_cuda::memory(ordinal)?),
             DeviceChoice::Auto | DeviceChoice::Cpu => None,
         })
     }

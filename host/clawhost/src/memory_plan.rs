@@ -3,11 +3,11 @@
 //! adds them up and compares them with what is available.
 
 use anyhow::{Result, bail};
-use clawhost_config::{Config, DeviceChoice, TrainableParameters, size_text};
+use clawhost_config::{Config, DeviceChoice, EngineConfig, TrainableParameters, size_text};
 use clawhost_cpu::{CpuMemory, HostMemory};
 use clawhost_cuda::CudaMemory;
 use clawhost_engine::TrainLimits;
-use clawhost_engine::backend::BLOCK_TOKENS;
+use clawhost_engine::backend::{BLOCK_TOKENS, DeviceMemory};
 use clawhost_gateway::GatewayOptions;
 use clawhost_model::{ModelConfig, Quantization, Weights};
 use clawhost_training::{STEP_COPIES, StepMemory};
@@ -44,6 +44,10 @@ pub(crate) struct MemoryPlan {
     pub(crate) total: usize,
     /// Bytes of all uses of device memory; 0 on the CPU.
     pub(crate) device_total: usize,
+    /// The GPU that runs the model; `None` on the CPU, or if it could not be asked.
+    pub(crate) gpu: Option<GpuBudget>,
+    /// Bytes for the KV cache.
+    pub(crate) kv_cache_memory: usize,
     /// Tokens that the KV cache holds.
     pub(crate) kv_cache_tokens: usize,
     /// Tokens of the longest request.
@@ -51,6 +55,47 @@ pub(crate) struct MemoryPlan {
     /// Threads of one matrix product on the CPU.
     pub(crate) threads: usize,
 }
+
+/// The memory of a GPU for this program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct GpuBudget {
+    /// Bytes that the plan may take.
+    pub(crate) available: u64,
+    /// What bounds them, as a remark in parentheses; empty if it is the free memory.
+    limit: String,
+}
+
+impl GpuBudget {
+    /// The free memory, or for a KV cache without a size of its own the program's share of all memory if that is less.
+    fn new(gpu: DeviceMemory, config: &EngineConfig) -> Self {
+        let free = gpu.total.saturating_sub(gpu.used);
+        #[allow(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share of a size below 2^53"
+        )]
+        let share = (gpu.total as f64 * config.gpu_memory_utilization) as u64;
+        if config.kv_cache_memory.is_some() || share >= free {
+            let limit = String::new();
+            return Self {
+                available: free,
+                limit,
+            };
+        }
+        Self {
+            available: share,
+            limit: format!(
+                " (engine.gpu_memory_utilization = {} of {})",
+                config.gpu_memory_utilization,
+                human_size(gpu.total)
+            ),
+        }
+    }
+}
+
+/// Tokens that a KV cache sized from the free memory has at least, if the model's context is not shorter.
+const LEAST_KV_CACHE_TOKENS: usize = 4096;
 
 /// The plan of a backend.
 #[derive(Clone, Copy)]
@@ -90,49 +135,46 @@ impl BackendMemory<'_> {
 }
 
 impl MemoryPlan {
-    /// The plan of a server with this configuration and model on this device.
+    /// The plan of a server with this configuration and model on this device; `gpu` is its memory, if that is known.
     ///
     /// # Errors
     /// A file that a size depends on cannot be read.
-    pub(crate) fn new(config: &Config, model: &ModelConfig, on: &ChosenDevice) -> Result<Self> {
+    pub(crate) fn new(
+        config: &Config,
+        model: &ModelConfig,
+        on: &ChosenDevice,
+        gpu: Option<DeviceMemory>,
+    ) -> Result<Self> {
         let engine = engine_options(config);
         let host = CpuMemory::new(model, engine.quantization, engine.num_threads);
         let memory = match on.device {
-            DeviceChoice::Cuda(_) => BackendMemory::Cuda(CudaMemory::new(model, on.precision())),
+            DeviceChoice::Cuda(_) => {
+                let memory = CudaMemory::new(model, on.precision(), engine.quantization);
+                BackendMemory::Cuda(memory)
+            }
             DeviceChoice::Auto | DeviceChoice::Cpu => BackendMemory::Cpu(host),
         };
-        let blocks = engine.kv_cache_blocks(memory.block());
-        let kv_cache_tokens = blocks * BLOCK_TOKENS;
         let context = model.max_position_embeddings;
         let context = engine.max_model_len.map_or(context, |max| max.min(context));
-        // A remote backend is not bound to this process's KV cache.
-        let max_request_tokens = match &config.engine.remote {
-            None => context.min(kv_cache_tokens),
-            Some(_) => context,
-        };
         let mut plan = Self {
             uses: Vec::new(),
             total: 0,
             device_total: 0,
-            kv_cache_tokens,
-            max_request_tokens,
+            gpu: gpu.map(|gpu| GpuBudget::new(gpu, &config.engine)),
+            kv_cache_memory: engine.kv_cache_memory,
+            kv_cache_tokens: 0,
+            max_request_tokens: context,
             threads: host.threads(),
         };
+        let sized_from_free = config.engine.kv_cache_memory.is_none() && plan.gpu.is_some();
+        // A remote backend is not bound to this process's KV cache.
+        let remote = config.engine.remote.is_some();
+        if !sized_from_free {
+            plan.size_kv_cache(memory, remote);
+        }
         let quantization = format!("engine.quantization = \"{}\"", engine.quantization.name());
         let place = memory.place();
         plan.add("weights", place, memory.weights(), [quantization]);
-        if place == Place::Device {
-            // In f32, from which they were copied to the device.
-            let values = Weights::planned_bytes(model, Quantization::None);
-            plan.add("weights as loaded", Place::Host, values, []);
-        }
-        let kv_cache = size_text(engine.kv_cache_memory as u64);
-        plan.add(
-            "KV cache",
-            place,
-            blocks * memory.block(),
-            [format!("engine.kv_cache_memory = \"{kv_cache}\"")],
-        );
         let (rows, tokens) = (engine.max_num_seqs, engine.max_num_batched_tokens);
         plan.add(
             "serving step",
@@ -144,7 +186,41 @@ impl MemoryPlan {
             ],
         );
         plan.add_trained(config, model, (host, memory))?;
+        if let BackendMemory::Cuda(memory) = memory {
+            let workspaces = memory.product_workspaces();
+            plan.add("matrix products", Place::Device, workspaces, []);
+            plan.add("loading", Place::Host, memory.loading(), []);
+        }
+        let key = match (&plan.gpu, sized_from_free) {
+            (Some(gpu), true) => {
+                let available = usize::try_from(gpu.available).unwrap_or(usize::MAX);
+                let rest = available.saturating_sub(plan.device_total);
+                let bytes = |tokens: usize| tokens.div_ceil(BLOCK_TOKENS) * memory.block();
+                let least = bytes(context.min(LEAST_KV_CACHE_TOKENS));
+                plan.kv_cache_memory = rest.min(rows * bytes(context)).max(least);
+                plan.size_kv_cache(memory, remote);
+                let share = config.engine.gpu_memory_utilization;
+                format!("engine.gpu_memory_utilization = {share}")
+            }
+            _ => {
+                let kv_cache = size_text(engine.kv_cache_memory as u64);
+                format!("engine.kv_cache_memory = \"{kv_cache}\"")
+            }
+        };
+        let kv_cache = plan.kv_cache_tokens / BLOCK_TOKENS * memory.block();
+        plan.add("KV cache", place, kv_cache, [key]);
+        // Next to the weights, as the largest use.
+        let last = plan.uses.len() - 1;
+        plan.uses[1..=last].rotate_right(1);
         Ok(plan)
+    }
+
+    /// The tokens that the KV cache holds, and those of the longest request.
+    fn size_kv_cache(&mut self, memory: BackendMemory<'_>, remote: bool) {
+        self.kv_cache_tokens = self.kv_cache_memory / memory.block() * BLOCK_TOKENS;
+        if !remote {
+            self.max_request_tokens = self.max_request_tokens.min(self.kv_cache_tokens);
+        }
     }
 
     fn add<const KEYS: usize>(
@@ -260,8 +336,11 @@ impl MemoryPlan {
                     "training pass",
                     Place::Device,
                     pass.stored + pass.working,
-                    pass_keys,
+                    pass_keys.clone(),
                 );
+                // A teacher scores, or a version is proved, while a step keeps its buffers.
+                let scoring = memory.scoring_pass(step.pass_tokens, rank);
+                self.add("scoring pass", Place::Device, scoring, pass_keys);
             }
         }
         if options.rehearsal.enabled {
@@ -276,12 +355,12 @@ impl MemoryPlan {
         Ok(())
     }
 
-    /// Compares the plan with the available host memory, and with the free memory of the GPU that runs the model; `None` is
-    /// unknown, and accepted.
+    /// Compares the plan with the available host memory, and with that of the GPU that runs the model; what is unknown is
+    /// accepted.
     ///
     /// # Errors
     /// It does not fit: the error has the numbers, and the keys of the largest uses.
-    pub(crate) fn check(&self, memory: Option<&HostMemory>, gpu: Option<u64>) -> Result<()> {
+    pub(crate) fn check(&self, memory: Option<&HostMemory>) -> Result<()> {
         if let Some(memory) = memory {
             let limit = memory.limit.map_or(String::new(), |limit| {
                 let limit = human_size(limit.limit);
@@ -289,7 +368,9 @@ impl MemoryPlan {
             });
             self.check_place(Place::Host, memory.available, &limit)?;
         }
-        gpu.map_or(Ok(()), |free| self.check_place(Place::Device, free, ""))
+        self.gpu.as_ref().map_or(Ok(()), |gpu| {
+            self.check_place(Place::Device, gpu.available, &gpu.limit)
+        })
     }
 
     fn check_place(&self, place: Place, available: u64, limit: &str) -> Result<()> {
@@ -384,7 +465,7 @@ mod tests {
     fn plan(text: &str) -> (Config, MemoryPlan) {
         let config = Config::parse(text).unwrap();
         let model = Model::check(&ModelFiles::embedded()).unwrap();
-        let plan = MemoryPlan::new(&config, &model, &on(DeviceChoice::Cpu)).unwrap();
+        let plan = MemoryPlan::new(&config, &model, &on(DeviceChoice::Cpu), None).unwrap();
         (config, plan)
     }
 
@@ -443,13 +524,13 @@ mod tests {
             available,
             limit,
         };
-        assert!(plan.check(None, None).is_ok());
-        assert!(plan.check(Some(&memory(32 << 30, None)), None).is_ok());
+        assert!(plan.check(None).is_ok());
+        assert!(plan.check(Some(&memory(32 << 30, None))).is_ok());
         let limit = MemoryLimit {
             limit: 6 << 30,
             used: 1 << 30,
         };
-        let error = plan.check(Some(&memory(5 << 30, Some(limit))), None);
+        let error = plan.check(Some(&memory(5 << 30, Some(limit))));
         let error = error.unwrap_err().to_string();
         for part in [
             "5.00 GiB are available (of 6.00 GiB that the control group allows)",
@@ -459,7 +540,7 @@ mod tests {
             assert!(error.contains(part), "{error}");
         }
         // With almost no memory, every key that helps is named.
-        let error = plan.check(Some(&memory(1 << 20, None)), None);
+        let error = plan.check(Some(&memory(1 << 20, None)));
         let error = error.unwrap_err().to_string();
         for key in [
             "engine.kv_cache_memory",
@@ -475,12 +556,16 @@ mod tests {
     fn a_gpu_has_a_plan_of_its_own() {
         let config = Config::parse("[engine]\nkv_cache_memory = \"8GiB\"").unwrap();
         let model = Model::check(&ModelFiles::embedded()).unwrap();
-        let plan = MemoryPlan::new(&config, &model, &on(DeviceChoice::Cuda(0))).unwrap();
+        let with = |free: u64| {
+            let device = on(DeviceChoice::Cuda(0));
+            MemoryPlan::new(&config, &model, &device, Some(gpu(80 << 30, free))).unwrap()
+        };
+        let plan = with(16 << 30);
         let device: usize = plan.uses_of(Place::Device).map(|one| one.bytes).sum();
         assert_eq!(plan.device_total, device);
         assert!(plan.total < 8 << 30 && device > 8 << 30);
-        assert!(plan.check(None, Some(16 << 30)).is_ok());
-        let error = plan.check(None, Some(5 << 30)).unwrap_err().to_string();
+        assert!(plan.check(None).is_ok());
+        let error = with(5 << 30).check(None).unwrap_err().to_string();
         for part in [
             "of GPU memory, and 5.00 GiB are",
             "engine.kv_cache_memory = \"8GiB\"",
@@ -488,8 +573,103 @@ mod tests {
             assert!(error.contains(part), "{error}");
         }
         // Values in bf16 take half the memory.
-        let cpu = MemoryPlan::new(&config, &model, &on(DeviceChoice::Cpu)).unwrap();
+        let cpu = MemoryPlan::new(&config, &model, &on(DeviceChoice::Cpu), None).unwrap();
         assert_eq!(plan.kv_cache_tokens, 2 * cpu.kv_cache_tokens);
+    }
+
+    fn gpu(total: u64, free: u64) -> DeviceMemory {
+        DeviceMemory {
+            total,
+            used: total - free,
+        }
+    }
+
+    /// The shape of Qwen3-4B.
+    fn four_billion() -> ModelConfig {
+        ModelConfig::parse(
+            br#"{"architectures": ["Qwen3ForCausalLM"], "hidden_size": 2560, "intermediate_size": 9728,
+                "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+                "vocab_size": 151936, "max_position_embeddings": 40960, "tie_word_embeddings": true}"#,
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn the_kv_cache_of_a_gpu_takes_what_the_others_leave_of_its_share() {
+        let plan = |text: &str, gpu| {
+            let config = Config::parse(text).unwrap();
+            let device = on(DeviceChoice::Cuda(0));
+            MemoryPlan::new(&config, &four_billion(), &device, Some(gpu)).unwrap()
+        };
+        let all = gpu(80 << 30, 79 << 30);
+        let default = plan("", all);
+        let share = (80u64 << 30) * 9 / 10;
+        let block = 36 * 2 * 1024 * BLOCK_TOKENS * 2;
+        let rest = share as usize - default.device_total;
+        assert!(rest < block, "{rest}");
+        assert_eq!(
+            bytes(&default, "KV cache") / block * 32,
+            default.kv_cache_tokens
+        );
+        assert_eq!(default.uses[1].name, "KV cache");
+        assert_eq!(
+            default.uses[1].keys,
+            ["engine.gpu_memory_utilization = 0.9"]
+        );
+        assert!(default.kv_cache_tokens > 250_000 && default.check(None).is_ok());
+        assert_eq!(default.max_request_tokens, 40960);
+        let half = plan("[engine]\ngpu_memory_utilization = 0.5", all);
+        let less = bytes(&default, "KV cache") - bytes(&half, "KV cache");
+        assert!(less.abs_diff(32 << 30) <= 2 * block, "{less}");
+        // Another program has most of the memory.
+        let shared = plan("", gpu(80 << 30, 40 << 30));
+        assert!((40 << 30) - shared.device_total < block);
+        // No more than the requests can fill.
+        let few = plan("[engine]\nmax_num_seqs = 2\nmax_model_len = 1000", all);
+        assert_eq!(few.kv_cache_tokens, 2 * 1024);
+        let error = plan("", gpu(80 << 30, 9 << 30)).check(None).unwrap_err();
+        assert!(
+            error.to_string().contains("9.00 GiB are available: "),
+            "{error}"
+        );
+        let error = plan("[engine]\ngpu_memory_utilization = 0.1", all).check(None);
+        let error = error.unwrap_err().to_string();
+        let part = "8.00 GiB are available (engine.gpu_memory_utilization = 0.1 of 80.0 GiB)";
+        assert!(error.contains(part), "{error}");
+        // An explicit size is what is taken, whatever the share is.
+        let text = "[engine]\ngpu_memory_utilization = 0.1\nkv_cache_memory = \"4GiB\"";
+        let explicit = plan(text, all);
+        assert_eq!(explicit.kv_cache_memory, 4 << 30);
+        assert!(explicit.check(None).is_ok());
+    }
+
+    #[test]
+    fn four_billion_parameters_serve_and_train_in_24_gib() {
+        let text = "[engine]\nmax_model_len = 8192\nmax_num_seqs = 32\nkv_cache_memory = \"6GiB\"";
+        let config = Config::parse(text).unwrap();
+        let device = on(DeviceChoice::Cuda(0));
+        let all = Some(gpu(80 << 30, 79 << 30));
+        let plan = MemoryPlan::new(&config, &four_billion(), &device, all).unwrap();
+        assert_eq!(plan.max_request_tokens, 8192);
+        assert!(
+            plan.device_total <= 24 << 30,
+            "{}",
+            plan.summary(Place::Device)
+        );
+        // The host has no copy of the weights.
+        assert!(plan.total < 8 << 30, "{}", plan.summary(Place::Host));
+    }
+
+    #[test]
+    fn four_billion_parameters_in_four_bits_train_an_adapter_in_8_gb() {
+        let text = "[engine]\nquantization = \"int4\"\nmax_model_len = 2048\nmax_num_seqs = 8\n\
+            kv_cache_memory = \"512MiB\"\n[training]\nmicro_batch_tokens = 2048";
+        let config = Config::parse(text).unwrap();
+        let device = on(DeviceChoice::Cuda(0));
+        let all = Some(gpu(80 << 30, 79 << 30));
+        let plan = MemoryPlan::new(&config, &four_billion(), &device, all).unwrap();
+        let summary = plan.summary(Place::Device);
+        assert!(plan.device_total <= 8_000_000_000, "{summary}");
     }
 
     #[test]
@@ -504,7 +684,8 @@ mod tests {
         copy("model.safetensors", b"no weights");
         let load = |path: &Path, memory: &str| {
             let mut config = Config::parse("").unwrap();
-            config.engine.kv_cache_memory = clawhost_config::parse_size(memory).unwrap() as usize;
+            let size = clawhost_config::parse_size(memory).unwrap();
+            config.engine.kv_cache_memory = Some(size as usize);
             config.model.path = Some(path.to_owned());
             format!("{:#}", serve::load_engine(&config).err().unwrap())
         };

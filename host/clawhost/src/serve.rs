@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clawhost_cpu::HostMemory;
-use clawhost_engine::Engine;
+use clawhost_engine::{Engine, EngineOptions};
 use clawhost_gateway::{Gateway, GatewayOptions, check_bind, check_origins};
 use clawhost_journal::Journal;
 use clawhost_judging::JudgeWorker;
@@ -84,7 +84,7 @@ impl Server {
         let loading = tokio::task::spawn_blocking({
             let (config, journal) = (config.clone(), journal.clone());
             move || -> Result<_> {
-                let model = load_engine(&config)?;
+                let model = start_engine(&config)?;
                 let engine = &model.engine;
                 connect_remote_backend(&config, engine)?;
                 let loader = plugin_loader(&config, engine, journal.clone())?;
@@ -123,6 +123,12 @@ impl Server {
             move || TrainingLoop::new(journal, engine, data, options, components)
         });
         let training = training.await.context("loading failed")??;
+        // Every reply is recorded with the digest of its weights.
+        let hashed = tokio::task::spawn_blocking({
+            let model = Arc::clone(engine.model());
+            move || model.wait_for_digest().map(str::len)
+        });
+        hashed.await.context("loading failed")??;
         let training = training
             .with_teacher(teacher)
             .with_experience(config.experience_options());
@@ -285,8 +291,16 @@ pub(crate) struct LoadedModel {
     summary: String,
 }
 
-/// Starts an engine on the configured model, if its device is there and its memory plan fits.
+/// Starts an engine on the configured model, if its device is there and its memory plan fits, and waits for the digest of
+/// the model.
 pub(crate) fn load_engine(config: &Config) -> Result<LoadedModel> {
+    let model = start_engine(config)?;
+    model.engine.model().wait_for_digest()?;
+    Ok(model)
+}
+
+/// As [`load_engine`], while the digest may still be computed.
+fn start_engine(config: &Config) -> Result<LoadedModel> {
     let chosen = device::choose(config.engine.device, config.engine.dtype)?;
     let files = model_files(config.model.path.as_deref())?;
     let name = config
@@ -296,11 +310,14 @@ pub(crate) fn load_engine(config: &Config) -> Result<LoadedModel> {
         .unwrap_or_else(|| files.name().to_owned());
     let context = || format!("cannot load the model {name}");
     let model = ModelConfig::parse(files.config()).with_context(context)?;
-    let plan = MemoryPlan::new(config, &model, &chosen)?;
+    let gpu = chosen.gpu_memory()?;
+    let plan = MemoryPlan::new(config, &model, &chosen, gpu)?;
     let memory = HostMemory::detect();
-    let gpu = chosen.free_gpu_memory()?;
-    plan.check(memory.as_ref(), gpu)?;
-    let options = config::engine_options(config);
+    plan.check(memory.as_ref())?;
+    let options = EngineOptions {
+        kv_cache_memory: plan.kv_cache_memory,
+        ..config::engine_options(config)
+    };
     let engine = chosen.start(&files, options).with_context(context)?;
     let of = |available: Option<u64>| match available {
         Some(bytes) => format!(" of {} available", human_size(bytes)),
@@ -315,11 +332,11 @@ pub(crate) fn load_engine(config: &Config) -> Result<LoadedModel> {
         of(memory.map(|memory| memory.available)),
         plan.summary(Place::Host),
     );
-    if gpu.is_some() {
+    if let Some(gpu) = &plan.gpu {
         summary += &format!(
             "; GPU memory at most {}{}: {}",
             human_size(plan.device_total as u64),
-            of(gpu),
+            of(Some(gpu.available)),
             plan.summary(Place::Device),
         );
     }

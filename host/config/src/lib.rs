@@ -9,7 +9,7 @@
 //!
 //! ```
 //! let config = clawhost_config::Config::parse("[engine]\nkv_cache_memory = \"2GiB\"")?;
-//! assert_eq!(config.engine.kv_cache_memory, 2 << 30);
+//! assert_eq!(config.engine.kv_cache_memory, Some(2 << 30));
 //! let error = clawhost_config::Config::parse("[server]\nprot = 1").unwrap_err();
 //! assert_eq!(error.to_string(), "line 2, column 1: unknown key `prot`; did you mean `port`?");
 //! # Ok::<_, clawhost_config::ConfigError>(())
@@ -41,7 +41,9 @@ pub use rules::OptionsError;
 pub use secret::{Secret, SecretError};
 pub use section::{Choice, Key, Section, SectionKind};
 pub use sections::api_keys::{KeyConfig, Scope};
-pub use sections::engine::{DeviceChoice, Dtype, EngineConfig, Quantization};
+pub use sections::engine::{
+    DEFAULT_KV_CACHE_MEMORY, DeviceChoice, Dtype, EngineConfig, Quantization,
+};
 pub use sections::experience::{ExperienceMode, ExperienceOptions};
 pub use sections::judging::{CombineRule, FaultPolicy, JudgingOptions, NeutralPolicy};
 pub use sections::model::{ModelSection, ReasoningParser, ToolCallParser};

@@ -52,7 +52,7 @@ pub fn size_text(bytes: u64) -> String {
     }
 }
 
-/// For `#[serde(with)]` on a field that counts bytes.
+/// For `#[serde(with)]` on a field that counts bytes, or an optional one.
 #[derive(Debug)]
 pub struct SizeText;
 
@@ -61,21 +61,20 @@ impl SizeText {
     ///
     /// # Errors
     /// Those of the serializer.
-    pub fn serialize<T: Copy + TryInto<u64>, S: Serializer>(
-        value: &T,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        let bytes = (*value)
-            .try_into()
-            .map_err(|_| serde::ser::Error::custom("a size does not fit in 64 bits"))?;
-        to.serialize_str(&size_text(bytes))
+    #[allow(private_bounds, reason = "the field types are a closed set")]
+    pub fn serialize<T: SizeField, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+        match value.bytes() {
+            Some(bytes) => to.serialize_str(&size_text(bytes)),
+            None => to.serialize_none(),
+        }
     }
 
     /// Reads the bytes from text.
     ///
     /// # Errors
     /// The value is not a size.
-    pub fn deserialize<'de, T: TryFrom<u64>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+    #[allow(private_bounds, reason = "as above")]
+    pub fn deserialize<'de, T: SizeField, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
         struct Visitor;
         impl serde::de::Visitor<'_> for Visitor {
             type Value = u64;
@@ -89,8 +88,45 @@ impl SizeText {
             }
         }
         let bytes = from.deserialize_str(Visitor)?;
-        T::try_from(bytes)
-            .map_err(|_| D::Error::custom(format!("\"{}\" is too large", size_text(bytes))))
+        T::of(bytes)
+            .ok_or_else(|| D::Error::custom(format!("\"{}\" is too large", size_text(bytes))))
+    }
+}
+
+/// A field type of [`SizeText`].
+trait SizeField: Sized {
+    fn bytes(&self) -> Option<u64>;
+    /// `None` if it does not fit.
+    fn of(bytes: u64) -> Option<Self>;
+}
+
+impl SizeField for u64 {
+    fn bytes(&self) -> Option<u64> {
+        Some(*self)
+    }
+
+    fn of(bytes: u64) -> Option<Self> {
+        Some(bytes)
+    }
+}
+
+impl SizeField for usize {
+    fn bytes(&self) -> Option<u64> {
+        Some(*self as u64)
+    }
+
+    fn of(bytes: u64) -> Option<Self> {
+        bytes.try_into().ok()
+    }
+}
+
+impl<T: SizeField> SizeField for Option<T> {
+    fn bytes(&self) -> Option<u64> {
+        self.as_ref().and_then(T::bytes)
+    }
+
+    fn of(bytes: u64) -> Option<Self> {
+        T::of(bytes).map(Some)
     }
 }
 

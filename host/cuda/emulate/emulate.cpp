@@ -208,6 +208,8 @@ const std::map<std::string, Entry>& kernels() {
         ENTRIES(attention_delta), ENTRIES(attention_general_paged), ENTRIES(attention_general_packed),
         ENTRIES(attention_general_dq), ENTRIES(attention_general_dkdv),
         ENTRY(gemv_8), ENTRY(gemv_16), ENTRY(gemv_gated_8), ENTRY(gemv_gated_16), ENTRY(gemv_normed), ENTRY(gemv_gated_normed),
+        ENTRY(quantized_gemv_int4_8), ENTRY(quantized_gemv_int4_16), ENTRY(quantized_gemv_int8_8), ENTRY(quantized_gemv_int8_16),
+        ENTRIES(dequantize_int4), ENTRIES(dequantize_int8),
         ENTRIES(lora_shrink), ENTRIES(lora_expand),
         ENTRY(head_scores), ENTRY(head_candidates), ENTRY(head_top), ENTRIES(head_backward),
         ENTRY(sample_maxima), ENTRY(sample_sums), ENTRY(sample),

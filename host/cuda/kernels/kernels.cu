@@ -6,6 +6,7 @@
 #include "attention_backward.cu"
 #include "attention_general.cu"
 #include "gemv.cu"
+#include "quantized.cu"
 #include "lora.cu"
 #include "head.cu"
 #include "sampling.cu"

@@ -2,23 +2,22 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
 
-use clawhost_engine::ForwardError;
 use clawhost_engine::backend::{
     AdamWState, AdapterSlot, Backend, Device, LogprobRounding, Runner, Sequence, SequenceScores,
     TrainLimits, TrainSession,
 };
-use clawhost_model::{LoadError, Model, ModelConfig, ModelFiles, Quantization, TrainedWeights};
+use clawhost_model::{Checkpoint, LoadError, Model, ModelFiles, Quantization, TrainedWeights};
 
 use crate::device::cuda::CudaDriver;
 use crate::device::{Driver, Precision, Result, Stream, StreamPriority};
-use crate::memory::CudaMemory;
 use crate::plan;
 use crate::runner::CudaRunner;
 use crate::scoring::Scorer;
 use crate::session::CudaTrainSession;
 use crate::shared::{Loaded, Shared};
-use crate::weights::{DeviceModel, model_bytes};
+use crate::weights::{DeviceModel, device_error, model_bytes};
 
 /// A model on one GPU. Clones share its weights.
 #[derive(Debug, Clone)]
@@ -40,31 +39,65 @@ impl CudaBackend {
     /// Loads a checkpoint onto a GPU.
     ///
     /// # Errors
-    /// A tensor that is missing, has the wrong shape or is not finite, by name; weights that are to be quantized, which
-    /// the kernels do not read; or as [`Self::new`].
+    /// A tensor that is missing, has the wrong shape or is not finite, by name; or as [`Self::new`].
     pub fn load(
         ordinal: usize,
         files: &ModelFiles,
         quantization: Quantization,
         precision: Precision,
     ) -> std::result::Result<Self, LoadError> {
-        let device = |error: ForwardError| LoadError::Device {
-            reason: error.to_string(),
-        };
-        if quantization != Quantization::None {
-            return Err(device(ForwardError::Device(format!(
-                "cuda:{ordinal}: engine.quantization = \"{}\" is for the CPU; set it to \"none\", or engine.device to \"cpu\"",
-                quantization.name()
-            ))));
-        }
-        let driver = CudaDriver::open(ordinal).map_err(device)?;
+        let driver = CudaDriver::open(ordinal).map_err(device_error)?;
+        Self::load_on(driver, files, quantization, precision)
+    }
+
+    pub(crate) fn load_on(
+        driver: Arc<dyn Driver>,
+        files: &ModelFiles,
+        quantization: Quantization,
+        precision: Precision,
+    ) -> std::result::Result<Self, LoadError> {
+        let checkpoint = Checkpoint::open(files)?;
+        let config = checkpoint.config().clone();
         // Before the weights are read.
-        let config = ModelConfig::parse(files.config())?;
         plan::check_model(&config)
-            .and_then(|()| plan::check_memory(&*driver, &config, precision))
-            .map_err(device)?;
-        let model = Arc::new(Model::load(files)?);
-        Self::on(driver, model, precision).map_err(device)
+            .and_then(|()| plan::check_memory(&*driver, &config, (precision, quantization)))
+            .map_err(device_error)?;
+        let started = Instant::now();
+        let uploads = Stream::new(&driver, StreamPriority::Serving).map_err(device_error)?;
+        let checkpoint = Arc::new(checkpoint);
+        let on_disk = |hash: Box<dyn FnOnce() -> _ + Send>| {
+            Model::on_disk(config.clone(), files.clone(), quantization, hash)
+        };
+        let (model, device_model) = match quantization {
+            Quantization::None => {
+                let hashed = Arc::clone(&checkpoint);
+                let model = on_disk(Box::new(move || hashed.digest()));
+                let device_model = std::thread::scope(|scope| {
+                    let head = scope.spawn(|| checkpoint.check_tied_head());
+                    let loaded = DeviceModel::from_checkpoint(&uploads, &checkpoint, precision)?;
+                    head.join().expect("comparing does not panic")?;
+                    Ok::<_, LoadError>(loaded)
+                })?;
+                (model, device_model)
+            }
+            // In host memory until it has been uploaded and hashed.
+            _ => {
+                let quantized = Arc::new(Model::load_quantized(files, quantization)?);
+                let hashed = Arc::clone(&quantized);
+                let model = on_disk(Box::new(move || Ok(hashed.digest().to_owned())));
+                let device_model = DeviceModel::new(&uploads, &quantized, precision);
+                (model, device_model.map_err(device_error)?)
+            }
+        };
+        tracing::info!(
+            device = driver.device().name,
+            bytes = model_bytes(&config, precision, quantization),
+            ?precision,
+            quantization = quantization.name(),
+            ms = started.elapsed().as_millis(),
+            "loaded the model"
+        );
+        Ok(Self::from_parts(driver, uploads, model, device_model))
     }
 
     pub(crate) fn on(
@@ -72,27 +105,25 @@ impl CudaBackend {
         model: Arc<Model>,
         precision: Precision,
     ) -> Result<Self> {
-        if model.is_quantized() {
-            return Err(ForwardError::Device(
-                "the CUDA backend does not run quantized weights; load the model without quantization".to_owned(),
-            ));
-        }
         plan::check_model(model.config())?;
-        plan::check_memory(&*driver, model.config(), precision)?;
+        plan::check_memory(&*driver, model.config(), (precision, model.quantization()))?;
         let uploads = Stream::new(&driver, StreamPriority::Serving)?;
-        let device_model = Arc::new(DeviceModel::new(&uploads, &model, precision)?);
-        tracing::info!(
-            device = driver.device().name,
-            bytes = model_bytes(model.config(), precision),
-            ?precision,
-            "loaded the model"
-        );
-        Ok(Self {
+        let device_model = DeviceModel::new(&uploads, &model, precision)?;
+        Ok(Self::from_parts(driver, uploads, model, device_model))
+    }
+
+    fn from_parts(
+        driver: Arc<dyn Driver>,
+        uploads: Stream,
+        model: impl Into<Arc<Model>>,
+        device_model: DeviceModel,
+    ) -> Self {
+        Self {
             shared: Arc::new(Shared {
                 driver,
-                model,
-                device_model,
-                precision,
+                model: model.into(),
+                precision: device_model.precision(),
+                device_model: Arc::new(device_model),
                 loaded: RwLock::default(),
                 last_slot: AtomicU32::new(AdapterSlot::BASE.0),
                 scorers: Mutex::default(),
@@ -100,7 +131,7 @@ impl CudaBackend {
                 staging: Mutex::default(),
                 uploads,
             }),
-        })
+        }
     }
 }
 
@@ -118,11 +149,11 @@ impl Backend for CudaBackend {
     }
 
     fn weight_bytes(&self) -> usize {
-        model_bytes(self.shared.model.config(), self.shared.precision)
+        self.shared.memory().weights()
     }
 
     fn block_bytes(&self) -> usize {
-        CudaMemory::new(self.shared.model.config(), self.shared.precision).block()
+        self.shared.memory().block()
     }
 
     fn logprob_rounding(&self) -> LogprobRounding {

@@ -407,12 +407,13 @@ impl Backward<'_> {
         let own = &model.layout.layers[d.layer];
         let weight = own.weight(d.projection);
         if d.dx != Address::NULL {
+            let at = model.weight(stream, &self.scorer.work, (d.layer, d.projection))?;
             stream.product(&Product {
                 m: d.rows,
                 n: inputs,
                 k: outputs,
                 a: Operand::rows(d.dy, outputs),
-                b: Operand::rows(model.matrix(weight), inputs),
+                b: Operand::rows(at, inputs),
                 c: d.dx,
                 c_stride: inputs,
                 alpha: 1.0,

@@ -16,6 +16,7 @@ use clawhost_engine::backend::BLOCK_TOKENS;
 pub(crate) use arguments::*;
 
 use crate::device::{Address, Graph, Launch, Precision, Product, Result, Stream};
+use crate::quantized::Format;
 
 /// Threads of the element-wise kernels.
 const THREADS: usize = 256;
@@ -86,6 +87,7 @@ const STARTS_EARLY: bool = true;
 fn waits(kernel: &str) -> bool {
     let names = [
         "gemv_",
+        "quantized_gemv_",
         "attention_decode_",
         "finish_qkv_bf16",
         "finish_qkv_parts_bf16",
@@ -499,6 +501,43 @@ impl Stream {
         let rows = if normed { tokens * a.k as usize * 2 } else { 0 };
         let shared = warps * (stages * slab * 16 * 2 + columns * 16 * 4) + rows;
         self.run(kernel, [blocks, 1, 1], warps * 32, shared, args![a])
+    }
+
+    /// The product of at most [`MAX_GEMV_ROWS`] bf16 rows with a quantized weight.
+    pub(crate) fn quantized_gemv(&self, format: Format, a: QuantizedGemvArguments) -> Result<()> {
+        let columns = if a.tokens <= 8 { 8 } else { 16 };
+        let kernel = match (format, columns) {
+            (Format::Int4, 8) => "quantized_gemv_int4_8",
+            (Format::Int4, _) => "quantized_gemv_int4_16",
+            (Format::Int8, 8) => "quantized_gemv_int8_8",
+            (Format::Int8, _) => "quantized_gemv_int8_16",
+        };
+        let blocks = (a.w.n as usize).div_ceil(16);
+        // As for `gemv`; a warp has two units at a time.
+        let most = if blocks >= 4 * self.driver.processors() {
+            8
+        } else {
+            16
+        };
+        let warps = (a.w.units as usize).div_ceil(2).clamp(1, most);
+        let shared = warps * columns * 16 * 4;
+        self.run(kernel, [blocks, 1, 1], warps * 32, shared, args![a])
+    }
+
+    /// `to [n, k]` = a quantized weight.
+    pub(crate) fn dequantize(
+        &self,
+        precision: Precision,
+        format: Format,
+        w: QuantizedMatrix,
+        to: Address,
+    ) -> Result<()> {
+        let (kernel, unit_threads) = match format {
+            Format::Int4 => (typed!(precision, "dequantize_int4"), 16),
+            Format::Int8 => (typed!(precision, "dequantize_int8"), 8),
+        };
+        let threads = w.n as usize * w.units as usize * unit_threads;
+        self.run_blocks(kernel, threads.div_ceil(THREADS), THREADS, args![w, to])
     }
 
     pub(crate) fn lora_shrink(

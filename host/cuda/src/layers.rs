@@ -179,9 +179,14 @@ impl Pass<'_> {
         Ok(x)
     }
 
-    /// Whether products of these rows are GEMVs.
-    fn has_gemv(&self) -> bool {
+    /// Whether products of these rows with a weight that is not quantized are GEMVs.
+    fn has_few_rows(&self) -> bool {
         self.precision() == Precision::Bf16 && self.tokens <= MAX_GEMV_ROWS
+    }
+
+    /// Whether products of these rows with the weights of layers are GEMVs.
+    fn has_gemv(&self) -> bool {
+        self.model.quantized.is_none() && self.has_few_rows()
     }
 
     /// Whether a row may have an adapter that changes a projection.
@@ -235,7 +240,7 @@ impl Pass<'_> {
     }
 
     /// Precision of a projection's output: those that end in the residual stream add to it.
-    fn output_precision(&self, projection: Projection) -> Precision {
+    pub(crate) fn output_precision(&self, projection: Projection) -> Precision {
         match projection.adds_to_residual() {
             true => Precision::F32,
             false => self.precision(),
@@ -244,15 +249,13 @@ impl Pass<'_> {
 
     /// `y = x wᵀ` with bias and adapters; adds to y where that is the residual stream.
     fn product(&self, at: (usize, Projection), x: Address, y: Address) -> Result<()> {
-        let (layer, projection) = at;
-        let (inputs, outputs) = projection.widths(&self.model.config);
         if self.has_gemv() {
             self.gemv(at, (x, y), None, false)?;
-        } else {
-            let weight = self.model.layout.layers[layer].weight(projection);
-            let operands = (x, self.model.matrix(weight), y);
-            let output = self.output_precision(projection);
-            let accumulate = projection.adds_to_residual();
+        } else if !self.quantized_gemv(at, (x, y))? {
+            let (inputs, outputs) = at.1.widths(&self.model.config);
+            let operands = (x, self.model.weight(self.stream, self.work, at)?, y);
+            let accumulate = at.1.adds_to_residual();
+            let output = self.output_precision(at.1);
             self.multiply(operands, (outputs, inputs), output, accumulate)?;
         }
         self.add_bias(at, y)?;
@@ -442,7 +445,7 @@ impl Pass<'_> {
             self.model.matrix(self.model.layout.head),
             self.model.logits_stride(),
         );
-        if self.has_gemv() {
+        if self.has_few_rows() {
             let arguments = GemvArguments {
                 w: head,
                 x: normed,

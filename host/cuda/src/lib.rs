@@ -5,7 +5,7 @@
 //! - `kernels`: the kernels of `kernels/*.cu` with their argument types.
 //! - `shared`: what a backend, its runners and its training sessions share; `lease`: what they take from it for a while.
 //! - `transfer`: tensors between the host and flat buffers of the device.
-//! - `weights`, `adapters`, `projection`, `workspace`: what is where in device memory.
+//! - `weights`, `quantized`, `adapters`, `projection`, `workspace`: what is where in device memory; `loading` fills it from a checkpoint.
 //! - [`CudaMemory`]: how much device memory a model takes, before it is loaded; `plan`: what the kernels run and what fits.
 //! - `layers`, `attention`, `head`: the forward pass of serving, scoring and training.
 //! - `runner`, `sampler`: steps of the engine, recorded as graphs; tokens are sampled on the device.
@@ -26,10 +26,12 @@ mod kept_state;
 mod kernels;
 mod layers;
 mod lease;
+mod loading;
 mod memory;
 mod packing;
 mod plan;
 mod projection;
+mod quantized;
 mod runner;
 mod sampler;
 mod scoring;
@@ -43,7 +45,7 @@ mod workspace;
 pub use backend::CudaBackend;
 pub use device::Precision;
 pub use device::cuda::{
-    DRIVER, DeviceInfo, check_libraries, devices, driver_version, free_memory, has_driver,
+    DRIVER, DeviceInfo, check_libraries, devices, driver_version, has_driver, memory,
 };
 pub use memory::{CudaMemory, TrainingPassMemory};
 

@@ -2,12 +2,15 @@
 //! buffers that are allocated. Allocates nothing.
 
 use clawhost_engine::backend::BLOCK_TOKENS;
-use clawhost_model::{Adapter, LoraSpec, ModelConfig};
+use clawhost_model::{Adapter, LoraSpec, ModelConfig, Quantization, Weights};
 
 use crate::adapters::padded_rank;
 use crate::backward::GradientWorkspace;
 use crate::device::Precision;
+use crate::device::cuda::PRODUCT_WORKSPACE;
 use crate::head::logits_bytes;
+use crate::loading::staging_bytes;
+use crate::quantized::largest_weight;
 use crate::weights::{ModelLayout, model_bytes};
 use crate::workspace::Workspace;
 
@@ -16,17 +19,22 @@ use crate::workspace::Workspace;
 pub struct CudaMemory<'a> {
     config: &'a ModelConfig,
     precision: Precision,
+    quantization: Quantization,
 }
 
 impl<'a> CudaMemory<'a> {
-    /// The plan of a base model in this precision.
-    pub fn new(config: &'a ModelConfig, precision: Precision) -> Self {
-        Self { config, precision }
+    /// The plan of a base model in this precision, with linear layers in this format.
+    pub fn new(config: &'a ModelConfig, precision: Precision, quantization: Quantization) -> Self {
+        Self {
+            config,
+            precision,
+            quantization,
+        }
     }
 
     /// Bytes of the base model's weights, as [`clawhost_engine::Backend::weight_bytes`] of the loaded model.
     pub fn weights(&self) -> usize {
-        model_bytes(self.config, self.precision)
+        model_bytes(self.config, self.precision, self.quantization)
     }
 
     /// Bytes of a KV-cache block, as [`clawhost_engine::Backend::block_bytes`].
@@ -61,7 +69,7 @@ impl<'a> CudaMemory<'a> {
     pub fn step(&self, rows: usize, tokens: usize, rank: usize) -> usize {
         let rank = Self::rank(rank);
         let activations = tokens * Workspace::bytes_per_token(self.config, self.precision, rank);
-        activations + rows * self.config.vocab_size * size_of::<f32>()
+        activations + rows * self.config.vocab_size * size_of::<f32>() + self.restored()
     }
 
     /// Bytes of a forward and backward pass over `tokens` packed tokens: the input of every layer, the activations and
@@ -74,7 +82,38 @@ impl<'a> CudaMemory<'a> {
             working: (Workspace::bytes_per_token(c, precision, rank)
                 + GradientWorkspace::bytes_per_token(c, precision, rank))
                 * tokens
-                + logits_bytes(c, precision),
+                + logits_bytes(c, precision)
+                + self.restored(),
+        }
+    }
+
+    /// Most bytes of a scoring pass over `tokens` packed tokens, for judges and teachers: activations and the logits of a
+    /// chunk.
+    pub fn scoring_pass(&self, tokens: usize, rank: usize) -> usize {
+        let (c, precision) = (self.config, self.precision);
+        Workspace::bytes_per_token(c, precision, Self::rank(rank)) * tokens
+            + logits_bytes(c, precision)
+            + self.restored()
+    }
+
+    /// Bytes of the workspaces of matrix products, one for each stream: of uploads, steps, scores and training.
+    pub fn product_workspaces(&self) -> usize {
+        4 * PRODUCT_WORKSPACE
+    }
+
+    /// Bytes of host memory that loading takes. Quantized weights are made in host memory.
+    pub fn loading(&self) -> usize {
+        match self.quantization {
+            Quantization::None => staging_bytes(self.precision),
+            quantization => Weights::planned_bytes(self.config, quantization),
+        }
+    }
+
+    /// Bytes of the restored weight of a pass with quantized weights.
+    fn restored(&self) -> usize {
+        match self.quantization {
+            Quantization::None => 0,
+            _ => largest_weight(self.config) * self.precision.bytes(),
         }
     }
 

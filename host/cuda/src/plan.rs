@@ -1,7 +1,7 @@
 //! What the kernels can run, and what fits the memory of a device: rejected with the numbers before anything is loaded.
 
 use clawhost_engine::ForwardError;
-use clawhost_model::ModelConfig;
+use clawhost_model::{ModelConfig, Quantization};
 
 use crate::device::{Driver, Precision, Result};
 use crate::kernels::MAX_HEAD_DIM;
@@ -60,9 +60,9 @@ pub(crate) fn check_model(c: &ModelConfig) -> Result<()> {
 pub(crate) fn check_memory(
     driver: &dyn Driver,
     c: &ModelConfig,
-    precision: Precision,
+    (precision, quantization): (Precision, Quantization),
 ) -> Result<()> {
-    let memory = CudaMemory::new(c, precision);
+    let memory = CudaMemory::new(c, precision, quantization);
     let (weights, step) = (memory.weights(), memory.step(1, PASS_TOKENS, 16));
     let free = driver.free_memory()?;
     let needed = (weights + step) as u64;

@@ -12,6 +12,7 @@ use crate::adapters::DeviceAdapter;
 use crate::attention::HeadShape;
 use crate::device::{Driver, Precision, Result, Staging, Stream, lock};
 use crate::kept_state::KeptState;
+use crate::memory::CudaMemory;
 use crate::scoring::Scorer;
 use crate::weights::DeviceModel;
 
@@ -130,6 +131,12 @@ impl Shared {
             Some(Loaded::Model(model)) => Ok((model, None)),
             Some(Loaded::Misfit) => Err(ForwardError::Adapter),
         }
+    }
+
+    /// The memory plan of the base model.
+    pub(crate) fn memory(&self) -> CudaMemory<'_> {
+        let model = &self.model;
+        CudaMemory::new(model.config(), self.precision, model.quantization())
     }
 
     /// Values of a KV-cache block.

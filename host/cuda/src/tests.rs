@@ -11,7 +11,7 @@ use crate::device::emulated::EmulatedDriver;
 use crate::{CudaBackend, Precision};
 
 #[path = "../tests/agreement/mod.rs"]
-mod agreement;
+pub(crate) mod agreement;
 
 fn emulated(model: Arc<Model>, precision: Precision) -> Arc<CudaBackend> {
     let driver: Arc<dyn Driver> = EmulatedDriver::new().expect("these tests need a C++ compiler");

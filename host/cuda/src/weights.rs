@@ -3,10 +3,16 @@
 
 use std::sync::Arc;
 
-use clawhost_model::{Model, ModelConfig, ParameterIndex, TensorRole, frequencies};
+use clawhost_engine::ForwardError;
+use clawhost_model::{
+    Checkpoint, LoadError, Model, ModelConfig, ParameterIndex, Quantization, TensorRole,
+    frequencies,
+};
 
 use crate::device::{Address, Buffer, Precision, Result, Stream, Values};
+use crate::loading;
 use crate::projection::Projection;
+use crate::quantized::{Format, QuantizedLayers};
 
 /// Offsets are multiples of this, so that every tensor can be read 16 bytes at a time.
 const ALIGNMENT: usize = 8;
@@ -48,6 +54,8 @@ pub(crate) struct ModelLayout {
     pub(crate) head: usize,
     pub(crate) layers: Vec<LayerLayout>,
     pub(crate) final_norm: usize,
+    /// End of embedding and head.
+    pub(crate) tables: usize,
     /// End of the matrices.
     pub(crate) matrices: usize,
     pub(crate) total: usize,
@@ -70,6 +78,7 @@ impl ModelLayout {
         } else {
             place(table)
         };
+        let tables = place(0);
         let mut layers = vec![LayerLayout::default(); c.num_hidden_layers];
         for layer in &mut layers {
             layer.weights = Projection::ALL.map(|projection| {
@@ -98,6 +107,7 @@ impl ModelLayout {
             head,
             layers,
             final_norm,
+            tables,
             matrices,
             total,
             tensors: Vec::new(),
@@ -164,7 +174,9 @@ impl ModelLayout {
 pub(crate) struct DeviceModel {
     pub(crate) config: ModelConfig,
     pub(crate) layout: Arc<ModelLayout>,
+    /// The matrices; of a quantized model embedding and head only.
     pub(crate) values: Values,
+    pub(crate) quantized: Option<QuantizedLayers>,
     /// Gains and biases, from this offset of the layout on.
     exact: Arc<Buffer<f32>>,
     exact_base: usize,
@@ -175,6 +187,9 @@ pub(crate) struct DeviceModel {
 impl DeviceModel {
     /// Uploads a model.
     pub(crate) fn new(stream: &Stream, model: &Model, precision: Precision) -> Result<Self> {
+        if let Some(format) = Format::of(model.quantization()) {
+            return Self::with_quantized(stream, model, precision, format);
+        }
         let layout = ModelLayout::new(model.config());
         let exact = Buffer::new(&stream.driver, layout.total - layout.matrices)?;
         let loaded =
@@ -189,6 +204,71 @@ impl DeviceModel {
         Ok(loaded)
     }
 
+    /// Uploads a quantized model.
+    fn with_quantized(
+        stream: &Stream,
+        model: &Model,
+        precision: Precision,
+        format: Format,
+    ) -> Result<Self> {
+        let (config, weights) = (model.config(), model.weights());
+        let layout = ModelLayout::new(config);
+        let exact = Buffer::new(&stream.driver, layout.total - layout.matrices)?;
+        let exact = (Arc::new(exact), layout.matrices);
+        let mut loaded = Self::allocate(stream, config, (precision, layout.tables), exact)?;
+        stream.upload_values(&loaded.values, layout.embed, &weights.embed)?;
+        if let Some(head) = &weights.head {
+            stream.upload_values(&loaded.values, layout.head, head)?;
+        }
+        let upload = |at: usize, values: &[f32]| {
+            let (to, at) = loaded.exact_values(at);
+            stream.upload(to, at, values)
+        };
+        for (places, layer) in layout.layers.iter().zip(&weights.layers) {
+            upload(places.input_norm, &layer.input_norm)?;
+            upload(places.post_norm, &layer.post_norm)?;
+            if let Some((q_norm, k_norm)) = places.head_norms {
+                upload(q_norm, &layer.q_norm)?;
+                upload(k_norm, &layer.k_norm)?;
+            }
+            for (projection, bias) in [
+                (Projection::Qkv, &layer.qkv_bias),
+                (Projection::O, &layer.o_bias),
+                (Projection::GateUp, &layer.gate_up_bias),
+                (Projection::Down, &layer.down_bias),
+            ] {
+                if let Some(at) = places.bias(projection) {
+                    upload(at, bias)?;
+                }
+            }
+        }
+        upload(layout.final_norm, &weights.final_norm)?;
+        let layers = weights.layers.iter();
+        let layers = layers.map(|layer| layer.quantized.as_deref());
+        let layers = layers.map(|layer| layer.expect("all layers of the model are quantized"));
+        loaded.quantized = Some(QuantizedLayers::new(stream, format, layers)?);
+        stream.synchronize()?;
+        Ok(loaded)
+    }
+
+    /// Reads a checkpoint into the memory of the device.
+    pub(crate) fn from_checkpoint(
+        stream: &Stream,
+        checkpoint: &Checkpoint,
+        precision: Precision,
+    ) -> std::result::Result<Self, LoadError> {
+        let config = checkpoint.config();
+        let layout = ModelLayout::new(config);
+        let allocate = || {
+            let exact = Buffer::new(&stream.driver, layout.total - layout.matrices)?;
+            let exact = (Arc::new(exact), layout.matrices);
+            Self::allocate(stream, config, (precision, layout.matrices), exact)
+        };
+        let model = allocate().map_err(device_error)?;
+        loading::upload(stream, checkpoint, &model)?;
+        Ok(model)
+    }
+
     /// Uploads the matrices of a model whose gains and biases are in `exact`, from an offset of the layout on.
     pub(crate) fn with_exact(
         stream: &Stream,
@@ -196,15 +276,29 @@ impl DeviceModel {
         precision: Precision,
         (exact, exact_base): (Arc<Buffer<f32>>, usize),
     ) -> Result<Self> {
-        let config = model.config().clone();
-        let layout = Arc::new(ModelLayout::new(&config));
-        let driver = &stream.driver;
-        let values = Values::new(driver, precision, layout.matrices)?;
+        let layout = ModelLayout::new(model.config());
+        let exact = (exact, exact_base);
+        let values = (precision, layout.matrices);
+        let loaded = Self::allocate(stream, model.config(), values, exact)?;
         for (place, (_, tensor)) in layout.tensors.iter().zip(model.parameters()) {
             if place.at < layout.matrices {
-                stream.upload_values(&values, place.at, tensor)?;
+                stream.upload_values(&loaded.values, place.at, tensor)?;
             }
         }
+        Ok(loaded)
+    }
+
+    /// A model whose matrices are not there yet.
+    fn allocate(
+        stream: &Stream,
+        config: &ModelConfig,
+        (precision, values): (Precision, usize),
+        (exact, exact_base): (Arc<Buffer<f32>>, usize),
+    ) -> Result<Self> {
+        let config = config.clone();
+        let layout = Arc::new(ModelLayout::new(&config));
+        let driver = &stream.driver;
+        let values = Values::new(driver, precision, values)?;
         let (angles, rope_scale) = frequencies(&config);
         let frequencies = Buffer::new(driver, angles.len())?;
         stream.upload(&frequencies, 0, &angles)?;
@@ -212,6 +306,7 @@ impl DeviceModel {
             config,
             layout,
             values,
+            quantized: None,
             exact,
             exact_base,
             frequencies,
@@ -226,6 +321,11 @@ impl DeviceModel {
     /// The address of a matrix.
     pub(crate) fn matrix(&self, offset: usize) -> Address {
         self.values.at(offset)
+    }
+
+    /// Where values of a gain or bias are: their buffer, and their index there.
+    pub(crate) fn exact_values(&self, offset: usize) -> (&Buffer<f32>, usize) {
+        (&self.exact, offset - self.exact_base)
     }
 
     /// The address of a gain or bias.
@@ -249,13 +349,29 @@ impl DeviceModel {
     }
 }
 
+/// The error of a model that a device could not load.
+pub(crate) fn device_error(error: ForwardError) -> LoadError {
+    LoadError::Device {
+        reason: error.to_string(),
+    }
+}
+
 /// Values of a row of logits, with padding to whole packs of 16 bytes.
 pub(crate) fn logits_stride(c: &ModelConfig) -> usize {
     c.vocab_size.next_multiple_of(ALIGNMENT)
 }
 
 /// Bytes of a model's weights on the device.
-pub(crate) fn model_bytes(c: &ModelConfig, precision: Precision) -> usize {
+pub(crate) fn model_bytes(
+    c: &ModelConfig,
+    precision: Precision,
+    quantization: Quantization,
+) -> usize {
     let layout = ModelLayout::new(c);
-    layout.matrices * precision.bytes() + (layout.total - layout.matrices) * size_of::<f32>()
+    let exact = (layout.total - layout.matrices) * size_of::<f32>();
+    exact
+        + match Format::of(quantization) {
+            None => layout.matrices * precision.bytes(),
+            Some(format) => layout.tables * precision.bytes() + format.layer_bytes(c),
+        }
 }

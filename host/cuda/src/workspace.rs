@@ -1,7 +1,7 @@
 //! The activations of one pass: buffers for a number of tokens that grow when a longer pass needs them, and are otherwise
 //! never allocated during a step.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use clawhost_model::ModelConfig;
 
@@ -35,6 +35,8 @@ pub(crate) struct Workspace {
     pub(crate) row_inner: Buffer<f32>,
     /// Cosines and sines, `[tokens, 2, dim / 2]`.
     pub(crate) angles: Buffer<f32>,
+    /// A quantized weight that has been restored.
+    pub(crate) restored: OnceLock<Values>,
 }
 
 impl Workspace {
@@ -69,6 +71,7 @@ impl Workspace {
             inner: values(rank)?,
             row_inner: Buffer::new(driver, tokens * 3 * rank)?,
             angles: Buffer::new(driver, tokens * c.head_dim)?,
+            restored: OnceLock::new(),
         })
     }
 

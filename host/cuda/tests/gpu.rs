@@ -16,7 +16,7 @@ use clawhost_cuda::{CudaBackend, Precision, devices};
 use clawhost_engine::backend::{AdapterSlot, Backend, Candidates, Sequence};
 use clawhost_engine::testing::Tolerance;
 use clawhost_model::testing::tiny;
-use clawhost_model::{Model, ModelConfig, ModelFiles};
+use clawhost_model::{Model, ModelConfig, ModelFiles, Quantization};
 
 mod agreement;
 
@@ -63,6 +63,25 @@ fn scores_agree_with_the_cpu_backend() {
         let pairs = found[0].logprobs.iter().zip(&expected[0].logprobs);
         let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(worst < bound, "{precision:?}: {worst}");
+    }
+}
+
+#[test]
+fn a_quantized_checkpoint_agrees_with_the_cpu_backend() {
+    // Says so where there is no GPU.
+    drop(gpu(model(), Precision::F32));
+    let dir = tempfile::tempdir().unwrap();
+    agreement::model(256).save(dir.path()).unwrap();
+    let files = ModelFiles::from_dir(dir.path()).unwrap();
+    for quantization in [Quantization::Int8, Quantization::Int4] {
+        let model = Arc::new(Model::load_quantized(&files, quantization).unwrap());
+        for (precision, bound) in [(Precision::F32, 1e-4), (Precision::Bf16, 5e-2)] {
+            let gpu = CudaBackend::load(0, &files, quantization, precision).unwrap();
+            assert_eq!(gpu.model().digest(), model.digest());
+            let error = agreement::adapter_gradient_error(&model, &gpu);
+            println!("{quantization:?} {precision:?}: {error}");
+            assert!(error < bound, "{quantization:?} {precision:?}: {error}");
+        }
     }
 }
 

@@ -389,7 +389,7 @@ impl Engine {
     ) -> Result<LoadedVersion, PublishError> {
         let mut loaded = match weights {
             Some(weights) => LoadedVersion::new(version, weights),
-            None => LoadedVersion::unloaded(version, self.model().digest().to_owned(), None),
+            None => LoadedVersion::base_as(version, self.model()),
         };
         // On this thread, so that no engine step waits for it.
         loaded.load(self.backend()).map_err(|error| PublishError {

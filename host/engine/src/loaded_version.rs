@@ -13,12 +13,37 @@ use crate::backend::{AdapterSlot, Backend, ForwardError, Sequence, SequenceScore
 pub struct LoadedVersion {
     /// Version number; 0 is the base model.
     pub version: u64,
-    /// sha256 of the trained weights, or of the base model's weights; hex.
-    pub digest: String,
+    pub(crate) digest: VersionDigest,
     /// Trained weights; `None` is the base model.
     pub weights: Option<TrainedWeights>,
     /// Where the backend has the trained weights; `None` for the base model and before they are loaded.
     loaded: Option<Arc<LoadedWeights>>,
+}
+
+/// The digest of a version.
+#[derive(Debug, Clone)]
+pub(crate) enum VersionDigest {
+    Known(String),
+    /// That of the base model, which may still be computed.
+    Base(Arc<Model>),
+}
+
+impl VersionDigest {
+    fn get(&self) -> &str {
+        match self {
+            Self::Known(digest) => digest,
+            Self::Base(model) => model.digest(),
+        }
+    }
+}
+
+impl PartialEq for VersionDigest {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Base(one), Self::Base(two)) if Arc::ptr_eq(one, two) => true,
+            _ => self.get() == other.get(),
+        }
+    }
 }
 
 /// Weights that the backend keeps until this is dropped.
@@ -36,8 +61,13 @@ impl Drop for LoadedWeights {
 
 impl LoadedVersion {
     /// The base model itself.
-    pub fn base(model: &Model) -> Self {
-        Self::unloaded(0, model.digest().to_owned(), None)
+    pub fn base(model: &Arc<Model>) -> Self {
+        Self::base_as(0, model)
+    }
+
+    /// The base model as a version with this number.
+    pub(crate) fn base_as(version: u64, model: &Arc<Model>) -> Self {
+        Self::with_digest(version, VersionDigest::Base(Arc::clone(model)), None)
     }
 
     /// A version of these weights. The engine loads them for each request; see [`crate::Engine::load_candidate`].
@@ -47,12 +77,22 @@ impl LoadedVersion {
     }
 
     pub(crate) fn unloaded(version: u64, digest: String, weights: Option<TrainedWeights>) -> Self {
+        Self::with_digest(version, VersionDigest::Known(digest), weights)
+    }
+
+    fn with_digest(version: u64, digest: VersionDigest, weights: Option<TrainedWeights>) -> Self {
         Self {
             version,
             digest,
             weights,
             loaded: None,
         }
+    }
+
+    /// sha256 of the trained weights, or of the base model's weights; hex. That of a base model may still be computed: see
+    /// [`Model::wait_for_digest`].
+    pub fn digest(&self) -> &str {
+        self.digest.get()
     }
 
     /// Loads the weights into the backend, unless they are.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clawhost_chat::{ReasoningFormat, ToolCallFormat};
-use clawhost_config::EngineConfig;
+use clawhost_config::{DEFAULT_KV_CACHE_MEMORY, EngineConfig};
 use clawhost_model::Quantization;
 
 /// Limits and settings of an engine: those of `[engine]`, with their names and defaults, and what other sections set.
@@ -15,7 +15,7 @@ pub struct EngineOptions {
     pub max_waiting_requests: usize,
     /// [`EngineConfig::max_num_batched_tokens`].
     pub max_num_batched_tokens: usize,
-    /// [`EngineConfig::kv_cache_memory`], in bytes.
+    /// [`EngineConfig::kv_cache_memory`], in bytes; for a GPU the memory plan fills it in.
     pub kv_cache_memory: usize,
     /// [`EngineConfig::enable_prefix_caching`].
     pub enable_prefix_caching: bool,
@@ -45,7 +45,7 @@ impl From<&EngineConfig> for EngineOptions {
             max_num_seqs: config.max_num_seqs,
             max_waiting_requests: config.max_waiting_requests,
             max_num_batched_tokens: config.max_num_batched_tokens,
-            kv_cache_memory: config.kv_cache_memory,
+            kv_cache_memory: config.kv_cache_memory.unwrap_or(DEFAULT_KV_CACHE_MEMORY),
             enable_prefix_caching: config.enable_prefix_caching,
             max_model_len: config.max_model_len,
             num_threads: config.num_threads,

@@ -14,7 +14,7 @@ use clawhost_model::{Adapter, Model, TrainedWeights};
 use crate::backend::BLOCK_TOKENS;
 use crate::block_pool::{Block, BlockPool};
 use crate::block_table::BlockTable;
-use crate::loaded_version::LoadedVersion;
+use crate::loaded_version::{LoadedVersion, VersionDigest};
 
 /// Minimum length of a shared prefix: below it, sharing does not pay for copying the partial last block.
 pub(super) const MIN_SHARED_TOKENS: usize = 8;
@@ -23,7 +23,7 @@ pub(super) const MIN_SHARED_TOKENS: usize = 8;
 #[derive(Debug)]
 struct WeightsKey {
     version: u64,
-    digest: String,
+    digest: VersionDigest,
     weights: WeightsRef,
 }
 

@@ -251,7 +251,7 @@ fn release_fields(shared: &Shared, state: &ReleaseState) -> ReleaseFields {
     ReleaseFields {
         active: AdapterVersion {
             version: active.version,
-            digest: active.digest,
+            digest: active.digest().to_owned(),
         },
         pinned: state.pinned,
         training_from: state.head,

@@ -99,7 +99,7 @@ pub(crate) async fn healthz(
     body.insert("model".into(), shared.options.model_name.as_str().into());
     body.insert(
         "adapter".into(),
-        json!({"version": active.version, "digest": active.digest}),
+        json!({"version": active.version, "digest": active.digest()}),
     );
     body.insert("uptime_ms".into(), (now_ms() - shared.started_ms).into());
     body.insert("stopping".into(), shared.stopping().into());

@@ -113,12 +113,12 @@ fn model_objects(shared: &Shared) -> Vec<Model> {
             digest: digest.to_owned(),
         },
     };
-    let mut models = vec![model(name.clone(), active.version, &active.digest)];
+    let mut models = vec![model(name.clone(), active.version, active.digest())];
     models.extend(shared.versions.all(&shared.engine).iter().map(|served| {
         model(
             format!("{name}:{}", served.version),
             served.version,
-            &served.digest,
+            served.digest(),
         )
     }));
     models

@@ -158,6 +158,6 @@ fn has_full_weights(served: &LoadedVersion) -> bool {
 
 /// `version:digest-prefix`, as in the header `x-clawhost-adapter`.
 pub(crate) fn label(served: &LoadedVersion) -> String {
-    let digest: String = served.digest.chars().take(DIGEST_PREFIX_LENGTH).collect();
+    let digest: String = served.digest().chars().take(DIGEST_PREFIX_LENGTH).collect();
     format!("{}:{digest}", served.version)
 }

@@ -55,6 +55,14 @@ pub enum LoadError {
         /// The model.
         name: String,
     },
+    /// The weights of a model that a device has could not be read again for their digest.
+    #[error("cannot compute the digest of {name}: {reason}; restart the program")]
+    Digest {
+        /// The model.
+        name: String,
+        /// Why.
+        reason: String,
+    },
     /// The weights are in a format that can run code when loaded.
     #[error(
         "{dir} has its weights in {file}, a pickle file, which is not loaded because it can run code; convert them to safetensors with \

@@ -26,6 +26,7 @@ mod error;
 mod files;
 mod gguf;
 mod half;
+mod hashing;
 mod load;
 mod lora;
 mod model;

@@ -13,6 +13,7 @@ use crate::config::ModelConfig;
 use crate::derived::Derived;
 use crate::error::LoadError;
 use crate::files::ModelFiles;
+use crate::hashing::Hashing;
 use crate::load;
 use crate::quantized::Format;
 use crate::tensors::write_safetensors;
@@ -36,7 +37,7 @@ pub struct Model {
 enum Storage {
     Memory(Weights),
     /// In the files of a checkpoint; a backend has them in the memory of its device.
-    Disk(ModelFiles, Quantization),
+    Disk(ModelFiles, Quantization, Hashing),
 }
 
 impl Model {
@@ -62,16 +63,16 @@ impl Model {
         Ok(Self::with_weights(checkpoint.into_config(), weights))
     }
 
-    /// The model of a checkpoint whose weights stay in their files. `digest` is that of the loaded model.
+    /// The model of a checkpoint whose weights stay in their files. `hash` computes the digest of the loaded model, on a
+    /// thread of its own; [`Model::wait_for_digest`] has its errors.
     pub fn on_disk(
         config: ModelConfig,
         files: ModelFiles,
         quantization: Quantization,
-        digest: String,
+        hash: impl FnOnce() -> Result<String, LoadError> + Send + 'static,
     ) -> Self {
-        let mut model = Self::with_storage(config, Storage::Disk(files, quantization));
-        model.digest = OnceLock::from(digest);
-        model
+        let hashing = Hashing::start(hash);
+        Self::with_storage(config, Storage::Disk(files, quantization, hashing))
     }
 
     /// This model with its weights in host memory: itself, or read from its files.
@@ -79,11 +80,11 @@ impl Model {
     /// # Errors
     /// As [`Model::load`], or the files have changed.
     pub fn in_memory(self: &Arc<Self>) -> Result<Arc<Self>, LoadError> {
-        let Storage::Disk(files, quantization) = &self.storage else {
+        let Storage::Disk(files, quantization, _) = &self.storage else {
             return Ok(Arc::clone(self));
         };
         let loaded = Self::load_quantized(files, *quantization)?.with_threads(self.threads);
-        if loaded.digest() != self.digest() {
+        if loaded.digest() != self.wait_for_digest()? {
             let name = files.name().to_owned();
             return Err(LoadError::Changed { name });
         }
@@ -161,7 +162,9 @@ impl Model {
     pub fn weight_bytes(&self) -> usize {
         match &self.storage {
             Storage::Memory(weights) => weights.bytes(&self.config),
-            Storage::Disk(_, quantization) => Weights::planned_bytes(&self.config, *quantization),
+            Storage::Disk(_, quantization, _) => {
+                Weights::planned_bytes(&self.config, *quantization)
+            }
         }
     }
 
@@ -184,14 +187,35 @@ impl Model {
     pub fn quantization(&self) -> Quantization {
         match &self.storage {
             Storage::Memory(weights) => weights.quantization(),
-            Storage::Disk(_, quantization) => *quantization,
+            Storage::Disk(_, quantization, _) => *quantization,
         }
     }
 
     /// sha256 of the weights, hex. A quantized model has another one than the checkpoint in f32.
+    ///
+    /// # Panics
+    /// When the weights are in files that could not be read again: see [`Model::wait_for_digest`].
     pub fn digest(&self) -> &str {
-        self.digest
-            .get_or_init(|| self.weights().digest(&self.config))
+        self.wait_for_digest()
+            .expect("whoever loads a model with its weights in files waits for the digest")
+    }
+
+    /// As [`Model::digest`], for a model with its weights in files, whose digest may still be computed.
+    ///
+    /// # Errors
+    /// The files could not be read again.
+    pub fn wait_for_digest(&self) -> Result<&str, LoadError> {
+        match &self.storage {
+            Storage::Memory(weights) => {
+                Ok(self.digest.get_or_init(|| weights.digest(&self.config)))
+            }
+            Storage::Disk(files, _, hashing) => {
+                hashing.wait().map_err(|reason| LoadError::Digest {
+                    name: files.name().to_owned(),
+                    reason: reason.to_owned(),
+                })
+            }
+        }
     }
 
     /// Named tensors, in the order of full-parameter gradients.
@@ -300,7 +324,8 @@ mod tests {
         model.save(dir.path()).unwrap();
         let files = ModelFiles::from_dir(dir.path()).unwrap();
         let digest = model.digest().to_owned();
-        let stored = Model::on_disk(tiny(), files, Quantization::None, digest);
+        let hash = move || Ok(digest);
+        let stored = Model::on_disk(tiny(), files, Quantization::None, hash);
         let stored = Arc::new(stored.with_threads(1));
         assert_eq!(stored.weight_bytes(), model.weight_bytes());
         assert!(stored.same_shape(&model) && !stored.is_quantized());
@@ -311,6 +336,20 @@ mod tests {
         Model::random(tiny(), 7).save(dir.path()).unwrap();
         let error = stored.in_memory().unwrap_err().to_string();
         assert!(error.contains("have changed on disk"), "{error}");
+    }
+
+    #[test]
+    fn a_digest_that_cannot_be_computed_is_an_error_of_every_use() {
+        let hash = || {
+            let (file, name) = ("a".to_owned(), "b".to_owned());
+            Err(LoadError::NotFinite { file, name })
+        };
+        let stored = Model::on_disk(tiny(), ModelFiles::embedded(), Quantization::None, hash);
+        for model in [&stored, &stored.clone(), &stored] {
+            let error = model.wait_for_digest().unwrap_err().to_string();
+            assert!(error.contains("cannot compute the digest"), "{error}");
+            assert!(error.contains("not finite"), "{error}");
+        }
     }
 
     #[test]

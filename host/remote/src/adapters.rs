@@ -65,7 +65,7 @@ impl PublishFailure {
 /// The adapter name of a version; `None` for the base model.
 pub(crate) fn adapter_name(version: &LoadedVersion) -> Option<String> {
     version.adapter()?;
-    let digest: String = version.digest.chars().take(DIGEST_DIGITS).collect();
+    let digest: String = version.digest().chars().take(DIGEST_DIGITS).collect();
     Some(format!("clawhost-v{}-{digest}", version.version))
 }
 

@@ -146,11 +146,11 @@ impl AdapterPublisher {
         let engine = &self.inner.engine;
         engine.try_publish(version, Some(weights))?;
         let served = engine.active();
-        if served.digest != digest {
+        if served.digest() != digest {
             return Err(TrainingError::EngineVersionMismatch {
                 version,
                 expected: digest.to_owned(),
-                served: served.digest,
+                served: served.digest().to_owned(),
             });
         }
         tracing::info!(version, digest, "adapter published");

@@ -221,8 +221,6 @@ struct Start {
     device: Option<ChosenDevice>,
     model: Option<Value>,
     plan: Option<MemoryPlan>,
-    /// Free bytes of the GPU that would run the model.
-    gpu_memory: Option<u64>,
     /// Why the model would not start.
     problems: Vec<String>,
 }
@@ -244,17 +242,14 @@ impl Start {
             return;
         };
         self.model = Some(describe(config, &model, files.name()));
+        let gpu = self.device.as_ref().map(ChosenDevice::gpu_memory);
+        let gpu = self.note(gpu.transpose()).flatten().flatten();
         let plan = match &self.device {
-            Some(device) => MemoryPlan::new(config, &model, device),
-            None => MemoryPlan::new(config, &model, &ChosenDevice::cpu()),
+            Some(device) => MemoryPlan::new(config, &model, device, gpu),
+            None => MemoryPlan::new(config, &model, &ChosenDevice::cpu(), None),
         };
         self.plan = self.note(plan);
-        let gpu = self.device.as_ref().map(ChosenDevice::free_gpu_memory);
-        self.gpu_memory = self.note(gpu.transpose()).flatten().flatten();
-        let fits = self
-            .plan
-            .as_ref()
-            .map(|plan| plan.check(memory, self.gpu_memory));
+        let fits = self.plan.as_ref().map(|plan| plan.check(memory));
         self.note(fits.transpose());
     }
 
@@ -322,9 +317,10 @@ impl Start {
             if plan.device_total > 0 {
                 text.push_str("\nGPU memory at most\n");
                 plan_lines(&mut text, plan, Place::Device);
-                let available = self
-                    .gpu_memory
-                    .map_or("an unknown amount".to_owned(), human_size);
+                let available = plan.gpu.as_ref();
+                let available = available.map_or("an unknown amount".to_owned(), |gpu| {
+                    human_size(gpu.available)
+                });
                 total_line(&mut text, plan.device_total, &available);
             }
         }

@@ -117,6 +117,7 @@ pub(crate) fn sft(args: &SftArgs) -> Result<ExitCode> {
         ..EngineOptions::default()
     };
     let engine = device::choose(args.device, Dtype::Auto)?.start(&files, engine_options)?;
+    engine.model().wait_for_digest()?;
     let source = Source {
         path: &args.data,
         skip_long: args.skip_long,

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::remote::RemoteConfig;
-use crate::rules::{OptionsError, require_at_least_one, require_size};
+use crate::rules::{OptionsError, require, require_at_least_one, require_size};
+
+/// Bytes of the KV cache on the CPU, unless `engine.kv_cache_memory` is set.
+pub const DEFAULT_KV_CACHE_MEMORY: usize = 1 << 30;
 
 /// `[engine]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -26,10 +29,15 @@ pub struct EngineConfig {
     /// Maximum number of prompt tokens in one step (chunked prefill). A step that also decodes takes at most three
     /// prompt tokens per running request, or 32 if that is more. Default 512.
     pub max_num_batched_tokens: usize,
-    /// Maximum size of the KV cache, for running requests and for cached prefixes. Blocks are allocated on demand and
-    /// reused. A prompt that does not fit is rejected; a reply ends when the cache is full. Default "1GiB".
-    #[serde(with = "crate::SizeText")]
-    pub kv_cache_memory: usize,
+    /// Maximum size of the KV cache, for running requests and for cached prefixes. On the CPU blocks are allocated on demand
+    /// and reused; on a GPU all are allocated at the start. A prompt that does not fit is rejected; a reply ends when the
+    /// cache is full. Default: "1GiB" on the CPU; on a GPU what `engine.gpu_memory_utilization` leaves.
+    #[serde(with = "crate::SizeText", skip_serializing_if = "Option::is_none")]
+    pub kv_cache_memory: Option<usize>,
+    /// Share of the GPU's memory that the program may use, more than 0 and at most 1. Without `engine.kv_cache_memory` the KV
+    /// cache gets what weights, adapters, serving steps and training leave of it, but no more than `engine.max_num_seqs`
+    /// requests of the longest context fill. Several servers on one GPU need `engine.kv_cache_memory`. Default 0.9.
+    pub gpu_memory_utilization: f64,
     /// Whether the KV cache of finished requests is kept for requests with the same prefix. Default true.
     pub enable_prefix_caching: bool,
     /// Maximum context length in tokens, prompt and reply. Default: the model's.
@@ -37,9 +45,9 @@ pub struct EngineConfig {
     pub max_model_len: Option<usize>,
     /// Threads of one matrix product, in serving and in training; 0 = all of the machine's. Default 0.
     pub num_threads: usize,
-    /// Number format of the weights of the base model's linear layers in memory: `none` (f32), `int8` (8.5 bits per
-    /// weight) or `int4` (5 bits); on the CPU only. Adapters, norms, embedding and head stay in f32. Blocks of a GGUF file in Q8_0 (int8),
-    /// Q4_0 or Q4_1 (int4) are kept as they are. Default none.
+    /// Number format of the weights of the base model's linear layers in memory: `none` (that of `engine.dtype`), `int8` (8.5
+    /// bits per weight) or `int4` (5 bits). Adapters, norms, embedding and head are not quantized. Blocks of a GGUF file in
+    /// Q8_0 (int8), Q4_0 or Q4_1 (int4) are kept as they are. Default none.
     pub quantization: Quantization,
     /// Remote backend that generates instead of the built-in engine. Default none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -132,7 +140,7 @@ impl std::fmt::Display for Dtype {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Quantization {
-    /// 32-bit floats.
+    /// The number format of `engine.dtype`.
     #[default]
     None,
     /// 8 bits with one scale for 32 weights, symmetric: ggml's Q8_0.
@@ -149,6 +157,12 @@ impl Quantization {
             Self::Int8 => "int8",
             Self::Int4 => "int4",
         }
+    }
+}
+
+impl std::fmt::Display for Quantization {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -171,7 +185,8 @@ impl Default for EngineConfig {
             max_num_seqs: 64,
             max_waiting_requests: 256,
             max_num_batched_tokens: 512,
-            kv_cache_memory: 1 << 30,
+            kv_cache_memory: None,
+            gpu_memory_utilization: 0.9,
             enable_prefix_caching: true,
             max_model_len: None,
             num_threads: 0,
@@ -191,9 +206,15 @@ impl EngineConfig {
         ] {
             require_at_least_one(key, value)?;
         }
+        require(
+            self.gpu_memory_utilization > 0.0 && self.gpu_memory_utilization <= 1.0,
+            "engine.gpu_memory_utilization",
+            self.gpu_memory_utilization,
+            "must be more than 0 and at most 1",
+        )?;
         require_size(
             "engine.kv_cache_memory",
-            self.kv_cache_memory as u64,
+            self.kv_cache_memory.unwrap_or(DEFAULT_KV_CACHE_MEMORY) as u64,
             1 << 20..=1 << 50,
             "must be at least 1MiB",
         )
@@ -232,6 +253,37 @@ mod tests {
             assert!(
                 error.contains("line 2") && error.contains("cuda:0"),
                 "{wrong}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_kv_cache_is_a_size_or_what_a_share_of_the_gpu_leaves() {
+        let default = Config::parse("").unwrap();
+        assert_eq!(default.engine.kv_cache_memory, None);
+        assert!(
+            !crate::toml_text(&default)
+                .unwrap()
+                .contains("\nkv_cache_memory")
+        );
+        let text = "[engine]\nkv_cache_memory = \"2GiB\"\ngpu_memory_utilization = 0.5";
+        let set = Config::parse(text).unwrap();
+        assert_eq!(set.engine.kv_cache_memory, Some(2 << 30));
+        assert!(set.validate().is_ok());
+        let printed = crate::toml_text(&set).unwrap();
+        assert!(
+            printed.contains("\nkv_cache_memory = \"2GiB\"\n"),
+            "{printed}"
+        );
+        for wrong in ["0", "1.01", "-0.5", "nan"] {
+            let text = format!("[engine]\ngpu_memory_utilization = {wrong}");
+            let error = match Config::parse(&text) {
+                Ok(config) => config.validate().unwrap_err().to_string(),
+                Err(error) => error.to_string(),
+            };
+            assert!(
+                error.contains("must be more than 0 and at most 1"),
+                "{error}"
             );
         }
     }

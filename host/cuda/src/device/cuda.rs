@@ -15,7 +15,8 @@ use cudarc::cublaslt::sys as lt_sys;
 use cudarc::driver::{result as cu, sys};
 
 use super::{Address, Driver, Handle, Launch, Product, Result, StreamPriority, lock};
-use blas::{Blas, WORKSPACE};
+use blas::Blas;
+pub(crate) use blas::WORKSPACE as PRODUCT_WORKSPACE;
 use pool::MemoryPool;
 use recording::nothing_records;
 
@@ -126,19 +127,15 @@ fn describe(ordinal: c_int) -> Result<DeviceInfo> {
     })
 }
 
-/// Bytes that are free on a GPU. Starts the driver's context of this process there, which takes some tenths of a second once.
+/// The memory of a GPU as of now. Starts the driver's context of this process there, which takes some tenths of a second once.
 ///
 /// # Errors
 /// There is no such GPU, or the driver does not work.
-pub fn free_memory(ordinal: usize) -> Result<u64> {
+pub fn memory(ordinal: usize) -> Result<DeviceMemory> {
     let label = format!("cuda:{ordinal}");
-    let error = |e| failed(&label, "read its free memory", e);
+    let error = |e| failed(&label, "read its memory", e);
     if !devices()?.iter().any(|info| info.ordinal == ordinal) {
-        return Err(failed(
-            &label,
-            "read its free memory",
-            "there is no such GPU",
-        ));
+        return Err(failed(&label, "read its memory", "there is no such GPU"));
     }
     let device = cu::device::get(c_int::try_from(ordinal).unwrap_or(c_int::MAX)).map_err(error)?;
     // SAFETY: the device exists, and what is retained is released.
@@ -146,7 +143,11 @@ pub fn free_memory(ordinal: usize) -> Result<u64> {
         let context = cu::primary_ctx::retain(device).map_err(error)?;
         let free = cu::ctx::set_current(context).and_then(|()| cu::mem_get_info());
         let _ = cu::primary_ctx::release(device);
-        free.map(|(free, _)| free as u64).map_err(error)
+        let (free, total) = free.map_err(error)?;
+        Ok(DeviceMemory {
+            total: total as u64,
+            used: (total - free) as u64,
+        })
     }
 }
 
@@ -399,9 +400,9 @@ unsafe impl Driver for CudaDriver {
             // SAFETY: the context is current.
             unsafe { cu::malloc_host(bytes, 0) }
         };
-        let what = "allocate memory of the host";
-        let memory = memory.map_err(|e| self.failed(what, e))?;
-        NonNull::new(memory.cast()).ok_or_else(|| self.failed(what, "there is none"))
+        let what = format!("pin {} MiB of host memory", bytes.div_ceil(1 << 20));
+        let memory = memory.map_err(|e| self.failed(&what, e))?;
+        NonNull::new(memory.cast()).ok_or_else(|| self.failed(&what, "there is none"))
     }
 
     unsafe fn free_host(&self, at: NonNull<u8>) {
@@ -424,7 +425,7 @@ unsafe impl Driver for CudaDriver {
         let kind = cu::stream::StreamKind::NonBlocking;
         let stream = cu::stream::create_with_priority(kind, priority).map_err(error)?;
         // SAFETY: the context is current.
-        let workspace = unsafe { cu::malloc_sync(WORKSPACE) }.map_err(error)?;
+        let workspace = unsafe { cu::malloc_sync(PRODUCT_WORKSPACE) }.map_err(error)?;
         lock(&self.workspaces).insert(stream as usize as Handle, workspace);
         Ok(stream as usize as Handle)
     }
@@ -449,7 +450,7 @@ unsafe impl Driver for CudaDriver {
             return Ok(());
         }
         self.bind()?;
-        // SAFETY: the caller's. The driver copies from pageable memory before it returns.
+        // SAFETY: the caller's. The driver copies from memory that it has not pinned before it returns.
         unsafe { cu::memcpy_htod_async(to.0, bytes, stream_of(stream)) }
             .map_err(|e| self.failed("upload", e))
     }

@@ -1,10 +1,8 @@
 //! A device for tests without a GPU: the kernels compiled as C++, and memory of the host. Every buffer ends at a page that
 //! cannot be accessed, so that a kernel that reads or writes past its end stops the test.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint, c_void};
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::ptr::NonNull;
@@ -123,7 +121,6 @@ pub(crate) struct EmulatedDriver {
     library: Library,
     /// Mapped bytes of each allocation, and where its mapping starts.
     allocations: Mutex<HashMap<u64, (usize, usize)>>,
-    host_allocations: Mutex<HashMap<NonZero<usize>, Layout>>,
     /// Runs the threads of a block in the other order.
     reversed: AtomicBool,
     /// Bytes that can be allocated.
@@ -147,7 +144,6 @@ impl EmulatedDriver {
             Ok(library) => Some(Arc::new(Self {
                 library,
                 allocations: Mutex::default(),
-                host_allocations: Mutex::default(),
                 reversed: AtomicBool::new(false),
                 capacity,
             })),
@@ -222,25 +218,21 @@ unsafe impl Driver for EmulatedDriver {
         unsafe { munmap(start as *mut c_void, len) };
     }
 
-    fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>> {
-        let layout = Layout::from_size_align(bytes, PAGE).expect("a size");
-        // SAFETY: the layout is not empty.
-        let at = NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory");
-        lock(&self.host_allocations).insert(at.addr(), layout);
-        Ok(at)
-    }
-
-    unsafe fn free_host(&self, at: NonNull<u8>) {
-        let layout = lock(&self.host_allocations).remove(&at.addr());
-        // SAFETY: the caller's; allocated with this layout.
-        unsafe { dealloc(at.as_ptr(), layout.expect("allocated")) };
-    }
-
     fn create_stream(&self, _: StreamPriority) -> Result<Handle> {
         Ok(0)
     }
 
     unsafe fn destroy_stream(&self, _: Handle) {}
+
+    fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>> {
+        let Address(at) = self.allocate(bytes)?;
+        Ok(NonNull::new(at as *mut u8).expect("an allocation"))
+    }
+
+    unsafe fn free_host(&self, at: NonNull<u8>) {
+        // SAFETY: the caller's.
+        unsafe { self.free(Address(at.as_ptr() as u64)) }
+    }
 
     unsafe fn upload(&self, _: Handle, to: Address, bytes: &[u8]) -> Result<()> {
         // SAFETY: the caller's.

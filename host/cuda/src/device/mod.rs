@@ -10,6 +10,7 @@
 pub(crate) mod cuda;
 #[cfg(test)]
 pub(crate) mod emulated;
+mod host_memory;
 mod staging;
 
 use std::ffi::c_void;
@@ -21,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use clawhost_engine::ForwardError;
 use clawhost_engine::backend::Device;
 
+pub(crate) use host_memory::{HostBuffer, Uploads};
 pub(crate) use staging::Staging;
 
 pub(crate) type Result<T> = std::result::Result<T, ForwardError>;
@@ -355,6 +357,10 @@ impl Values {
     /// All of it.
     pub(crate) fn region(&self) -> Region<'_> {
         self.buffer.region()
+    }
+
+    pub(crate) fn bytes(&self) -> &Buffer<u8> {
+        &self.buffer
     }
 }
 

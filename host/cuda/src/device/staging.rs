@@ -2,49 +2,9 @@
 //! fill or read the other.
 
 use std::ops::Range;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::{Driver, Region, Result, Stream};
-
-/// Page-locked memory of the host.
-#[derive(Debug)]
-struct HostBuffer {
-    driver: Arc<dyn Driver>,
-    start: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: the memory is this buffer's alone.
-unsafe impl Send for HostBuffer {}
-
-impl HostBuffer {
-    fn new(driver: &Arc<dyn Driver>, len: usize) -> Result<Self> {
-        let start = driver.allocate_host(len)?;
-        // SAFETY: the allocation has these bytes.
-        unsafe { start.write_bytes(0, len) };
-        Ok(Self {
-            driver: Arc::clone(driver),
-            start,
-            len,
-        })
-    }
-
-    /// # Safety
-    /// No copy from or to the device is under way.
-    unsafe fn bytes(&mut self, count: usize) -> &mut [u8] {
-        assert!(count <= self.len, "{count} bytes of {}", self.len);
-        // SAFETY: the allocation has these bytes, all initialized, and the device does not use them.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), count) }
-    }
-}
-
-impl Drop for HostBuffer {
-    fn drop(&mut self) {
-        // SAFETY: the allocation is this buffer's; the driver waits for copies.
-        unsafe { self.driver.free_host(self.start) }
-    }
-}
+use super::{Driver, HostBuffer, Region, Result, Stream};
 
 /// Memory for two parts.
 #[derive(Debug)]
@@ -63,7 +23,7 @@ impl Staging {
 
     /// Bytes of a part.
     pub(crate) fn part(&self) -> usize {
-        self.parts[0].len
+        self.parts[0].len()
     }
 
     /// The ranges of the parts of this many bytes.
@@ -85,14 +45,12 @@ impl Staging {
                 stream.synchronize()?;
             }
             let part = &mut self.parts[number % 2];
-            // SAFETY: the stream has finished the copy before the last, and the previous one has the other part. The
-            // destination lies in the region, and this returns when all copies have ended.
-            unsafe {
-                let bytes = part.bytes(range.len());
-                fill(range.clone(), bytes);
-                let at = to.start.plus(range.start);
-                stream.driver.upload(stream.handle, at, bytes)?;
-            }
+            // The stream has finished the copy before the last, and the previous one has the other part.
+            let bytes = part.bytes_mut(range.len());
+            fill(range.clone(), bytes);
+            let at = to.start.plus(range.start);
+            // SAFETY: the destination lies in the region, and this returns when all copies have ended.
+            unsafe { stream.driver.upload(stream.handle, at, bytes)? };
         }
         stream.synchronize()
     }
@@ -110,7 +68,7 @@ impl Staging {
             // else uses it until then.
             unsafe {
                 let driver = &stream.driver;
-                driver.download_later(stream.handle, at, part.start, range.len())
+                driver.download_later(stream.handle, at, part.start(), range.len())
             }
         };
         let mut ranges = self.ranges(from.bytes).enumerate().peekable();
@@ -122,9 +80,8 @@ impl Staging {
             if let Some((next, range)) = ranges.peek() {
                 start(&self.parts[next % 2], range)?;
             }
-            // SAFETY: the copy into this part has ended, and the next one has the other part.
-            let bytes = unsafe { self.parts[number % 2].bytes(range.len()) };
-            read(range, bytes);
+            // The copy into this part has ended, and the next one has the other part.
+            read(range.clone(), self.parts[number % 2].bytes_mut(range.len()));
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::kernels::{GemvArguments, LoraArguments, LoraMatrices};
 
 const EPS: f32 = 1e-5;
 
-fn product(x: &[f32], w: &[f32], k: usize) -> Vec<f32> {
+pub(super) fn product(x: &[f32], w: &[f32], k: usize) -> Vec<f32> {
     let dot = |x: &[f32], w: &[f32]| -> f32 {
         let sum: f64 = x.iter().zip(w).map(|(x, w)| f64::from(x * w)).sum();
         sum as f32

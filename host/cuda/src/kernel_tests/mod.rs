@@ -5,6 +5,7 @@ mod attention;
 mod gemv;
 mod head;
 mod optimizer;
+mod quantized;
 mod rows;
 mod sampling;
 
@@ -79,7 +80,7 @@ fn in_both_orders<T: PartialEq + std::fmt::Debug>(work: impl Fn(&Bench) -> T) ->
 }
 
 /// Random numbers in [-1, 1) times `scale`, as bf16 has them.
-fn random(seed: u64, len: usize, scale: f32) -> Vec<f32> {
+pub(crate) fn random(seed: u64, len: usize, scale: f32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678;
     (0..len)
         .map(|_| {

@@ -108,6 +108,29 @@ pub(crate) struct GemvArguments {
     pub(crate) f32_output: i32,
 }
 
+/// A weight in 8 or 4 bits; `quantized.cu` documents the order.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QuantizedMatrix {
+    pub(crate) values: Address,
+    pub(crate) scales: Address,
+    pub(crate) n: i32,
+    pub(crate) k: i32,
+    pub(crate) units: i32,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QuantizedGemvArguments {
+    pub(crate) w: QuantizedMatrix,
+    pub(crate) x: Address,
+    pub(crate) x_stride: i32,
+    pub(crate) y: Address,
+    pub(crate) y_stride: i32,
+    pub(crate) tokens: i32,
+    pub(crate) residual: i32,
+}
+
 /// The matrices of one target of one adapter, as the table on the device has them.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]

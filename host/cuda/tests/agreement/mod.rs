@@ -64,26 +64,36 @@ fn gradients(backend: &dyn Backend, weights: &TrainedWeights) -> Vec<Vec<f32>> {
 
 /// Norms of the difference to the gradients of the CPU backend, relative to theirs: of an adapter and of all weights.
 pub(super) fn gradient_errors(model: &Arc<Model>, backend: &dyn Backend) -> [f64; 2] {
-    let cpu = CpuBackend::new(Arc::clone(model));
+    let full = TrainedWeights::Full(Arc::clone(model));
+    [
+        adapter_gradient_error(model, backend),
+        gradient_error(model, backend, &full),
+    ]
+}
+
+/// As [`gradient_errors`] for an adapter alone.
+pub(crate) fn adapter_gradient_error(model: &Arc<Model>, backend: &dyn Backend) -> f64 {
     let mut adapter: TrainedWeights = Arc::new(random_adapter(model.config(), 4)).into();
     for (_, values) in adapter.tensors_mut() {
         // As small beside the model as a trained adapter; with a large one the model multiplies every rounding.
         values.iter_mut().for_each(|value| *value *= 0.3);
         round(values);
     }
-    [adapter, TrainedWeights::Full(Arc::clone(model))].map(|weights| {
-        let expected = gradients(&cpu, &weights);
-        let found = gradients(backend, &weights);
-        let (found, expected) = (found.concat(), expected.concat());
-        assert_eq!(found.len(), expected.len());
-        let square = |values: &mut dyn Iterator<Item = f32>| -> f64 {
-            values.map(|v| f64::from(v).powi(2)).sum::<f64>()
-        };
-        let error = square(&mut found.iter().zip(&expected).map(|(a, b)| a - b));
-        let size = square(&mut expected.iter().copied());
-        assert!(size > 0.0);
-        (error / size).sqrt()
-    })
+    gradient_error(model, backend, &adapter)
+}
+
+fn gradient_error(model: &Arc<Model>, backend: &dyn Backend, weights: &TrainedWeights) -> f64 {
+    let expected = gradients(&CpuBackend::new(Arc::clone(model)), weights);
+    let found = gradients(backend, weights);
+    let (found, expected) = (found.concat(), expected.concat());
+    assert_eq!(found.len(), expected.len());
+    let square = |values: &mut dyn Iterator<Item = f32>| -> f64 {
+        values.map(|v| f64::from(v).powi(2)).sum::<f64>()
+    };
+    let error = square(&mut found.iter().zip(&expected).map(|(a, b)| a - b));
+    let size = square(&mut expected.iter().copied());
+    assert!(size > 0.0);
+    (error / size).sqrt()
 }
 
 /// Mean and largest difference of the log-probs that a request recorded while it sampled and those of scoring, with the

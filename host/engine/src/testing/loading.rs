@@ -45,7 +45,7 @@ pub fn checkpoint_provides_tokenizer_template_and_defaults(suite: Suite) {
         (0.6, 20)
     );
     assert_eq!(engine.active().version, 0);
-    assert_eq!(engine.active().digest, model().digest());
+    assert_eq!(engine.active().digest(), model().digest());
     assert_eq!(engine.context(), 512);
     let text = render(&engine);
     assert_eq!(text, "hello<|im_start|>");

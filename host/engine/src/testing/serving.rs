@@ -118,7 +118,7 @@ pub(super) fn assert_finishes_on_its_version(suite: Suite, version: fn(u64) -> L
     let (engine, permits) = suite.stepwise_engine(EngineOptions::default());
     let step = || permits.send(()).unwrap();
     let old = engine.publish(1, version(1).weights);
-    assert_eq!(old.digest, version(1).digest);
+    assert_eq!(old.digest(), version(1).digest());
     let ask = |version: LoadedVersion| GenerateRequest {
         version,
         ..request(prompt(20, 1), 6, 20)
@@ -132,7 +132,7 @@ pub(super) fn assert_finishes_on_its_version(suite: Suite, version: fn(u64) -> L
     engine.publish(2, version(2).weights);
     let after = engine.generate(ask(engine.active())).unwrap();
     engine.publish(0, None::<TrainedWeights>);
-    assert_eq!(engine.active().digest, engine.model().digest());
+    assert_eq!(engine.active().digest(), engine.model().digest());
     drop(permits);
     while let Some(event) = before.blocking_next() {
         reply.apply(event);

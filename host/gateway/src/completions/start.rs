@@ -76,7 +76,7 @@ pub(super) async fn start(
             id: ids::response_id("cmpl-"),
             created: now_ms().div_euclid(1000),
             model,
-            fingerprint: served.digest.clone(),
+            fingerprint: served.digest().to_owned(),
             adapter: versions::label(&served),
             scored,
             choices,

@@ -51,7 +51,7 @@ impl Snapshot {
             object: "snapshot",
             model: shared.options.model_name.clone(),
             started_ms: shared.started_ms,
-            adapter: json!({"version": active.version, "digest": active.digest}),
+            adapter: json!({"version": active.version, "digest": active.digest()}),
             errors: errors
                 .iter()
                 .map(|error| match is_operator {

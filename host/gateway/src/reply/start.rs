@@ -105,7 +105,7 @@ impl RequestContext {
             sampling: request.sampling_record(generations.iter().map(Generation::seed)),
             model: request.model.clone().unwrap_or_else(|| model.clone()),
             adapter_version: served.version,
-            adapter_digest: served.digest.clone(),
+            adapter_digest: served.digest().to_owned(),
         })?;
         let abort_reason = Arc::new(AbortReason::new(self.peer));
         let factory = ChoiceFactory {
@@ -133,7 +133,7 @@ impl RequestContext {
                 id,
                 created: received_ms.div_euclid(1000),
                 model,
-                fingerprint: served.digest.clone(),
+                fingerprint: served.digest().to_owned(),
                 session: recorded.name,
                 turns: turns.join(","),
                 adapter: versions::label(&served),

@@ -224,9 +224,9 @@ async fn published_version_is_served_and_older_versions_can_be_requested() {
     assert!(before.header("x-clawhost-adapter").starts_with("0:"));
     assert_eq!(
         after.header("x-clawhost-adapter"),
-        format!("4:{}", &served.digest[..12])
+        format!("4:{}", &served.digest()[..12])
     );
-    assert_eq!(after.ok()["system_fingerprint"], served.digest.as_str());
+    assert_eq!(after.ok()["system_fingerprint"], served.digest());
     assert_eq!(server.turn(after.turn()).adapter_version, 4);
     let named = server.chat_with("A", json!({"model": "tiny:0"})).await;
     assert_eq!(

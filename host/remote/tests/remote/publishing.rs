@@ -28,7 +28,7 @@ fn a_published_version_is_unloaded_with_its_last_holder() {
         let first = engine
             .try_publish(1, Some(random_adapter(1, 0.05)))
             .unwrap();
-        assert_eq!(engine.active().digest, first.digest);
+        assert_eq!(engine.active().digest(), first.digest());
         let mut generation = engine.generate(request(&engine, sampling())).unwrap();
         let (tokens, end) = collect(&mut generation);
         assert!(matches!(end, Some(Event::Finished(_))), "{end:?}");

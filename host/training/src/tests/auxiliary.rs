@@ -218,7 +218,7 @@ fn samples_without_a_weight_are_not_differentiated_and_no_teacher_is_asked() {
         }
         assert!(step.metrics["entropy"].as_f64().unwrap() > 0.0);
         assert!(step.metrics["parity"]["samples"].as_u64().unwrap() >= 3);
-        fixture.engine.active().digest
+        fixture.engine.active().digest().to_owned()
     };
     assert_eq!(
         run(1.0),
@@ -359,7 +359,7 @@ fn a_restart_between_steps_with_auxiliary_losses_is_bit_identical() {
             "the base model replies to more prompts"
         );
         (
-            fixture.engine.active().digest,
+            fixture.engine.active().digest().to_owned(),
             second.metrics["rehearsal"].clone(),
             second.metrics["pairs"].clone(),
             second.metrics["learning_rate"].clone(),

@@ -352,7 +352,7 @@ fn an_ema_teacher_survives_a_restart_bit_for_bit() {
             assert_eq!(step.outcome, StepOutcome::Published, "{:?}", step.reason);
             gaps.push(number(&step.metrics["teacher_gap"]));
         }
-        (fixture.engine.active().digest, gaps)
+        (fixture.engine.active().digest().to_owned(), gaps)
     };
     let (digest, gaps) = run(false);
     assert_eq!((digest.clone(), gaps), run(true));
@@ -366,5 +366,5 @@ fn an_ema_teacher_survives_a_restart_bit_for_bit() {
         }
         trainer.step(10).unwrap().unwrap();
     }
-    assert_ne!(fixture.engine.active().digest, digest);
+    assert_ne!(fixture.engine.active().digest(), digest);
 }

@@ -52,7 +52,7 @@ fn an_imported_adapter_is_served_and_trained_from() {
 
     // A new server serves it, its samples refer to it, and the next version is its child.
     let mut trainer = fixture.trainer(&options());
-    assert_eq!(fixture.engine.active().digest, weights.digest());
+    assert_eq!(fixture.engine.active().digest(), weights.digest());
     fixture.eight_samples();
     let step = trainer.step(10).unwrap().unwrap();
     assert_eq!(step.outcome, StepOutcome::Published, "{:?}", step.reason);
@@ -114,5 +114,5 @@ fn an_unknown_adapter_can_be_reimported_with_its_optimizer_state() {
     );
     fixture.restart();
     fixture.trainer(&options());
-    assert_eq!(fixture.engine.active().digest, newest.digest);
+    assert_eq!(fixture.engine.active().digest(), newest.digest);
 }

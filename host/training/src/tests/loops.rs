@@ -55,7 +55,7 @@ async fn samples_that_arrive_while_the_loop_runs_are_trained_and_published() {
     let seen = until(&state, all_trained).await;
     assert_eq!(seen.last_outcome.as_deref(), Some("published"));
     assert_eq!(seen.version, fixture.engine.active().version);
-    assert_eq!(seen.digest, fixture.engine.active().digest);
+    assert_eq!(seen.digest, fixture.engine.active().digest());
     assert_eq!(seen.last_error, None);
     stop.send(true).unwrap();
     task.await.unwrap();

@@ -37,10 +37,13 @@ fn assert_serves(fixture: &Fixture, version: u64) {
     let active = fixture.engine.active();
     assert_eq!(active.version, version);
     if let Some(row) = fixture.journal.active_adapter().unwrap() {
-        assert_eq!((row.version, row.digest), (version, active.digest));
+        assert_eq!(
+            (row.version, row.digest.as_str()),
+            (version, active.digest())
+        );
     } else {
         assert_eq!(version, 0);
-        assert_eq!(active.digest, fixture.engine.model().digest());
+        assert_eq!(active.digest(), fixture.engine.model().digest());
     }
 }
 

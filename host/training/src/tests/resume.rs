@@ -41,7 +41,7 @@ fn a_restart_between_steps_is_bit_identical() {
         (
             files(&fixture, 1),
             files(&fixture, 2),
-            fixture.engine.active().digest,
+            fixture.engine.active().digest().to_owned(),
         )
     };
     assert_eq!(run(false), run(true));
@@ -97,7 +97,7 @@ fn the_adapter_is_published_after_a_kill_after_the_commit() {
     fixture.restart();
     let trainer = fixture.trainer(&options());
     let row = fixture.journal.active_adapter().unwrap().unwrap();
-    assert_eq!(fixture.engine.active().digest, row.digest);
+    assert_eq!(fixture.engine.active().digest(), row.digest);
     assert_eq!(
         (trainer.version(), fixture.journal.queued_count().unwrap()),
         (1, 4)

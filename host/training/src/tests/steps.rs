@@ -46,7 +46,7 @@ fn a_step_raises_rewarded_and_lowers_punished_replies() {
     let active = fixture.engine.active();
     let row = fixture.journal.active_adapter().unwrap().unwrap();
     assert_eq!((active.version, row.version, row.parent), (1, 1, 0));
-    assert_eq!(active.digest, row.digest);
+    assert_eq!(active.digest(), row.digest);
     assert_eq!(row.path, "adapters/v000001");
     assert_eq!(row.provenance["components"], serde_json::json!(["c0ffee"]));
     assert_eq!(row.provenance["samples"].as_array().unwrap().len(), 4);

@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use clawhost_config::{DeviceChoice, Dtype};
 use clawhost_engine::{Backend, EngineOptions};
-use clawhost_model::ModelFiles;
+use clawhost_model::{ModelFiles, Quantization};
 
 use super::shapes::Shape;
 use crate::device;
@@ -25,6 +25,9 @@ pub(super) struct ModelFlags {
     /// Device that runs the model: auto, cpu or cuda:N
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Auto)]
     pub(super) device: DeviceChoice,
+    /// Number format of the weights of the linear layers of --model: none, int8 or int4
+    #[arg(long, value_name = "FORMAT", default_value_t = Quantization::None, conflicts_with = "random")]
+    pub(super) quantization: Quantization,
 }
 
 impl ModelFlags {
@@ -39,6 +42,7 @@ impl ModelFlags {
         let Some(shape) = self.random else {
             let options = EngineOptions {
                 num_threads: threads,
+                quantization: self.quantization,
                 ..EngineOptions::default()
             };
             return Ok(device.load(&self.files()?, &options)?);

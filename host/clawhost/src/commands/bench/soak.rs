@@ -128,7 +128,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<ExitCode> {
         &args.set,
         |config| {
             config.engine.device = args.device;
-            config.engine.kv_cache_memory = args.kv_cache_memory;
+            config.engine.kv_cache_memory = Some(args.kv_cache_memory);
             config.engine.max_num_seqs = config.engine.max_num_seqs.max(streams.min(64));
             config.engine.max_waiting_requests =
                 config.engine.max_waiting_requests.max(2 * streams);

@@ -37,7 +37,7 @@ fn data_type(precision: Precision) -> lt_sys::cudaDataType {
 }
 
 /// Bytes of workspace per stream; NVIDIA recommends 32 MiB for compute capability 9.0.
-pub(super) const WORKSPACE: usize = 32 << 20;
+pub(crate) const WORKSPACE: usize = 32 << 20;
 /// Most products that are remembered.
 const MAX_PRODUCTS: usize = 8192;
 

@@ -1,0 +1,294 @@
+//! Weights of linear layers in 8 or 4 bits in device memory, in the order in which the kernels of `quantized.cu` read them:
+//! products of few rows restore them in registers, and products of many rows multiply with one restored weight at a time.
+
+use std::sync::Arc;
+
+use clawhost_model::{ModelConfig, Quantization, QuantizedLayer, QuantizedWeight};
+
+use crate::device::{Address, Buffer, Driver, Precision, Result, Stream, Values};
+use crate::kernels::{MAX_GEMV_ROWS, QuantizedGemvArguments, QuantizedMatrix};
+use crate::layers::Pass;
+use crate::projection::Projection;
+use crate::weights::DeviceModel;
+use crate::workspace::Workspace;
+
+/// Values of a block.
+const BLOCK: usize = 32;
+/// Bytes of a unit: 16 for each of the four threads that share a row of a product.
+const UNIT_BYTES: usize = 64;
+/// Most rows that are multiplied [`MAX_GEMV_ROWS`] at a time; more are multiplied with the restored weight, which is written
+/// and read in 16 bits a value.
+const MAX_ROWS: usize = 4 * MAX_GEMV_ROWS;
+
+/// The number format of quantized weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Int8,
+    Int4,
+}
+
+impl Format {
+    /// That of a configuration; `None` for weights that are not quantized.
+    pub(crate) fn of(quantization: Quantization) -> Option<Self> {
+        match quantization {
+            Quantization::None => None,
+            Quantization::Int8 => Some(Self::Int8),
+            Quantization::Int4 => Some(Self::Int4),
+        }
+    }
+
+    /// Blocks of a unit.
+    fn unit_blocks(self) -> usize {
+        match self {
+            Self::Int8 => 2,
+            Self::Int4 => 4,
+        }
+    }
+
+    /// Bytes of a block's scale and minimum.
+    fn scale_bytes(self) -> usize {
+        match self {
+            Self::Int8 => 2,
+            Self::Int4 => 4,
+        }
+    }
+
+    /// Bytes of a block of a [`QuantizedWeight`].
+    fn block_bytes(self) -> usize {
+        self.scale_bytes() + UNIT_BYTES / self.unit_blocks()
+    }
+
+    /// Units of a row with this number of inputs.
+    fn units(self, inputs: usize) -> usize {
+        inputs.div_ceil(BLOCK * self.unit_blocks())
+    }
+
+    /// Bytes of the values and of the scales of a row.
+    fn row_bytes(self, inputs: usize) -> (usize, usize) {
+        let units = self.units(inputs);
+        let scales = self.unit_blocks() * self.scale_bytes();
+        (units * UNIT_BYTES, units * scales)
+    }
+
+    /// Bytes of the linear layers of a model.
+    pub(crate) fn layer_bytes(self, c: &ModelConfig) -> usize {
+        let bytes = Projection::ALL.map(|projection| {
+            let (inputs, outputs) = projection.widths(c);
+            let (values, scales) = self.row_bytes(inputs);
+            outputs * (values + scales)
+        });
+        c.num_hidden_layers * bytes.iter().sum::<usize>()
+    }
+}
+
+/// Values of the largest weight of a layer.
+pub(crate) fn largest_weight(c: &ModelConfig) -> usize {
+    let values = Projection::ALL.map(|projection| {
+        let (inputs, outputs) = projection.widths(c);
+        inputs * outputs
+    });
+    values.into_iter().max().unwrap_or(0)
+}
+
+/// A weight on the device.
+#[derive(Debug)]
+pub(crate) struct DeviceWeight {
+    values: Buffer<u8>,
+    scales: Buffer<u8>,
+    outputs: usize,
+    inputs: usize,
+}
+
+/// The linear layers of a model on the device.
+#[derive(Debug)]
+pub(crate) struct QuantizedLayers {
+    format: Format,
+    layers: Vec<[DeviceWeight; 4]>,
+}
+
+impl QuantizedLayers {
+    /// Uploads the layers of a quantized model.
+    pub(crate) fn new<'a>(
+        stream: &Stream,
+        format: Format,
+        layers: impl Iterator<Item = &'a QuantizedLayer>,
+    ) -> Result<Self> {
+        let upload = |layer: &QuantizedLayer| -> Result<[DeviceWeight; 4]> {
+            Ok([
+                DeviceWeight::new(stream, format, &layer.qkv)?,
+                DeviceWeight::new(stream, format, &layer.o)?,
+                DeviceWeight::new(stream, format, &layer.gate_up)?,
+                DeviceWeight::new(stream, format, &layer.down)?,
+            ])
+        };
+        Ok(Self {
+            format,
+            layers: layers.map(upload).collect::<Result<_>>()?,
+        })
+    }
+
+    fn matrix(&self, (layer, projection): (usize, Projection)) -> QuantizedMatrix {
+        self.layers[layer][projection as usize].matrix(self.format)
+    }
+}
+
+fn int(value: usize) -> i32 {
+    i32::try_from(value).expect("a size that the backend has checked")
+}
+
+impl DeviceWeight {
+    pub(crate) fn new(stream: &Stream, format: Format, weight: &QuantizedWeight) -> Result<Self> {
+        let (outputs, inputs) = weight.shape();
+        let (values, scales) = reorder(format, inputs, weight.blocks());
+        let upload = |bytes: &[u8]| -> Result<Buffer<u8>> {
+            let buffer = Buffer::new(&stream.driver, bytes.len())?;
+            stream.upload(&buffer, 0, bytes)?;
+            Ok(buffer)
+        };
+        Ok(Self {
+            values: upload(&values)?,
+            scales: upload(&scales)?,
+            outputs,
+            inputs,
+        })
+    }
+
+    pub(crate) fn matrix(&self, format: Format) -> QuantizedMatrix {
+        QuantizedMatrix {
+            values: self.values.address(),
+            scales: self.scales.address(),
+            n: int(self.outputs),
+            k: int(self.inputs),
+            units: int(format.units(self.inputs)),
+        }
+    }
+}
+
+/// The blocks of a weight in the order of the kernels, values and scales apart. Runs on all processors.
+fn reorder(format: Format, inputs: usize, blocks: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let from_row = inputs.div_ceil(BLOCK) * format.block_bytes();
+    let (value_row, scale_row) = format.row_bytes(inputs);
+    let rows = blocks.len() / from_row;
+    let mut values = vec![0; rows * value_row];
+    let mut scales = vec![0; rows * scale_row];
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let part = rows.div_ceil(threads).max(64);
+    std::thread::scope(|scope| {
+        let parts = values
+            .chunks_mut(part * value_row)
+            .zip(scales.chunks_mut(part * scale_row))
+            .zip(blocks.chunks(part * from_row));
+        for ((values, scales), blocks) in parts {
+            scope.spawn(move || {
+                let rows = values
+                    .chunks_exact_mut(value_row)
+                    .zip(scales.chunks_exact_mut(scale_row))
+                    .zip(blocks.chunks_exact(from_row));
+                for ((values, scales), blocks) in rows {
+                    reorder_row(format, blocks, values, scales);
+                }
+            });
+        }
+    });
+    (values, scales)
+}
+
+fn reorder_row(format: Format, blocks: &[u8], values: &mut [u8], scales: &mut [u8]) {
+    let (unit_blocks, scale_bytes) = (format.unit_blocks(), format.scale_bytes());
+    // Bytes of a block that one thread has.
+    let part = 16 / unit_blocks;
+    for (at, block) in blocks.chunks_exact(format.block_bytes()).enumerate() {
+        let (scale, quants) = block.split_at(scale_bytes);
+        scales[at * scale_bytes..][..scale_bytes].copy_from_slice(scale);
+        let unit = &mut values[at / unit_blocks * UNIT_BYTES..][..UNIT_BYTES];
+        for thread in 0..4 {
+            let to = &mut unit[16 * thread + at % unit_blocks * part..][..part];
+            match format {
+                // The kernels have no sign: 128 is zero.
+                Format::Int8 => {
+                    for (to, value) in to.iter_mut().zip(&quants[8 * thread..]) {
+                        *to = value ^ 0x80;
+                    }
+                }
+                Format::Int4 => {
+                    let value = |i: usize| {
+                        let byte = quants[i % 16];
+                        u32::from(if i < 16 { byte & 15 } else { byte >> 4 })
+                    };
+                    let word = (0..4).fold(0, |word, r| {
+                        let first = 8 * thread + 2 * r;
+                        word | value(first) << (4 * r) | value(first + 1) << (16 + 4 * r)
+                    });
+                    to.copy_from_slice(&word.to_le_bytes());
+                }
+            }
+        }
+    }
+}
+
+impl Workspace {
+    /// Room for a restored weight. Allocated when the first product needs it.
+    fn restored(&self, driver: &Arc<dyn Driver>, c: &ModelConfig) -> Result<Address> {
+        if let Some(restored) = self.restored.get() {
+            return Ok(restored.address());
+        }
+        let values = Values::new(driver, self.normed.precision, largest_weight(c))?;
+        Ok(self.restored.get_or_init(|| values).address())
+    }
+}
+
+impl DeviceModel {
+    /// The address of a layer's weight in the precision of the products. A quantized weight is restored, and stays there until
+    /// the next one.
+    pub(crate) fn weight(
+        &self,
+        stream: &Stream,
+        work: &Workspace,
+        (layer, projection): (usize, Projection),
+    ) -> Result<Address> {
+        let Some(quantized) = &self.quantized else {
+            return Ok(self.matrix(self.layout.layers[layer].weight(projection)));
+        };
+        let restored = work.restored(&stream.driver, &self.config)?;
+        let matrix = quantized.matrix((layer, projection));
+        stream.dequantize(self.precision(), quantized.format, matrix, restored)?;
+        Ok(restored)
+    }
+}
+
+impl Pass<'_> {
+    /// `y = x wᵀ` of few rows with a quantized weight; adds to y where that is the residual stream. Returns whether this pass has so few rows and quantized weights.
+    pub(crate) fn quantized_gemv(
+        &self,
+        at: (usize, Projection),
+        (x, y): (Address, Address),
+    ) -> Result<bool> {
+        let precision = self.model.precision();
+        let Some(quantized) = &self.model.quantized else {
+            return Ok(false);
+        };
+        if precision != Precision::Bf16 || self.tokens > MAX_ROWS {
+            return Ok(false);
+        }
+        let w = quantized.matrix(at);
+        let (inputs, outputs) = at.1.widths(&self.model.config);
+        let output = self.output_precision(at.1);
+        for first in (0..self.tokens).step_by(MAX_GEMV_ROWS) {
+            let arguments = QuantizedGemvArguments {
+                w,
+                x: x.plus(first * inputs * precision.bytes()),
+                x_stride: int(inputs),
+                y: y.plus(first * outputs * output.bytes()),
+                y_stride: int(outputs),
+                tokens: int((self.tokens - first).min(MAX_GEMV_ROWS)),
+                residual: i32::from(at.1.adds_to_residual()),
+            };
+            self.stream.quantized_gemv(quantized.format, arguments)?;
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+#[path = "quantized_tests.rs"]
+mod tests;
