@@ -51,6 +51,10 @@ kl_coef = 0.05
 loss = "sft"
 [training.rehearsal]
 enabled = true
+contrary_share = 0.75
+replies_per_update = 8
+first_replies = 32
+new_replies = 8
 [training.optimizer]
 learning_rate = 5e-4
 weight_decay = 0.0

@@ -126,7 +126,7 @@ async fn play(
 ) -> Result<FinishedEpisode, String> {
     let started_ms = now_ms();
     let version = engine.active();
-    let (number, digest) = (version.version, version.digest.clone());
+    let (number, digest) = (version.version, version.digest().to_owned());
     let mut receipts = Vec::new();
     let start = environment.start_episode(
         call,

@@ -207,6 +207,8 @@ impl CudaDriver {
             ));
         }
         check_libraries()?;
+        // Loading allocates, and may wait for the context.
+        let _quiet = nothing_records();
         let device = cu::device::get(c_int::try_from(ordinal).unwrap_or(c_int::MAX))
             .map_err(|e| failed(&label, "open it", e))?;
         // SAFETY: the device exists; the primary context is released with the driver.
@@ -249,7 +251,7 @@ impl CudaDriver {
     }
 
     /// A kernel that may use this much dynamic shared memory, and what keeps other threads from recording while it is
-    /// launched, if it never was: the driver loads it then.
+    /// launched, if it never was or never with so much: the driver loads or changes it then.
     ///
     /// The table is locked from the look-up to the entry, because a limit that is set later must not be the lower one. A
     /// thread that records locks the table as well, so the recording lock comes first.
@@ -258,8 +260,9 @@ impl CudaDriver {
         name: &'static str,
         shared: usize,
     ) -> Result<(sys::CUfunction, Option<MutexGuard<'static, ()>>)> {
-        let is_loaded = lock(&self.functions).contains_key(name);
-        let quiet = if is_loaded { None } else { nothing_records() };
+        let known = lock(&self.functions).get(name).copied();
+        let is_ready = known.is_some_and(|(_, allowed)| shared <= allowed);
+        let quiet = if is_ready { None } else { nothing_records() };
         let mut functions = lock(&self.functions);
         let (function, allowed) = match functions.get(name) {
             Some((function, allowed)) => (*function as sys::CUfunction, *allowed),
@@ -297,11 +300,12 @@ impl Drop for CudaDriver {
         if self.bind().is_err() {
             return;
         }
+        // Freeing waits for the context, in cuBLASLt as well.
+        let _quiet = nothing_records();
         self.blas = None;
         // SAFETY: buffers, streams and graphs keep the driver, so nothing uses these any more. A failure of the device
         // leaves nothing to do.
         unsafe {
-            let _quiet = nothing_records();
             let _ = lock(&self.memory).release();
             let _ = cu::module::unload(self.module);
             let _ = cu::primary_ctx::release(self.device);
@@ -423,6 +427,7 @@ unsafe impl Driver for CudaDriver {
             StreamPriority::Background => 0,
         };
         let kind = cu::stream::StreamKind::NonBlocking;
+        let _quiet = nothing_records();
         let stream = cu::stream::create_with_priority(kind, priority).map_err(error)?;
         // SAFETY: the context is current.
         let workspace = unsafe { cu::malloc_sync(PRODUCT_WORKSPACE) }.map_err(error)?;
@@ -435,7 +440,8 @@ unsafe impl Driver for CudaDriver {
         if self.bind().is_err() {
             return;
         }
-        // SAFETY: the caller's; the driver waits for work that uses the workspace.
+        let _quiet = nothing_records();
+        // SAFETY: the caller's; the driver waits for work that uses the workspace, and may wait for the context.
         unsafe {
             let _ = cu::stream::synchronize(stream_of(stream));
             if let Some(workspace) = workspace {
@@ -587,6 +593,7 @@ unsafe impl Driver for CudaDriver {
 
     unsafe fn destroy_graph(&self, graph: Handle) {
         if self.bind().is_ok() {
+            let _quiet = nothing_records();
             // SAFETY: the caller's.
             let _ = unsafe { cu::graph::exec_destroy(graph as usize as sys::CUgraphExec) };
         }

@@ -319,6 +319,7 @@ impl Reply {
     /// Asserts the same tokens, and logprobs within the tolerance that other batches and chunks may cause. If they may
     /// change a token too, the replies are compared up to the first one that differs.
     fn assert_agrees(&self, other: &Self, tolerance: Tolerance) {
+        assert_eq!(self.failed, other.failed);
         if tolerance.same_tokens {
             assert_eq!(self.ids(), other.ids());
             assert_eq!(self.text, other.text);
