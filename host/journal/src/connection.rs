@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{DbError, JournalError};
@@ -78,5 +79,7 @@ pub(crate) fn configure(conn: &Connection) -> Result<(), DbError> {
     // Overwrite deleted rows, so that deleted conversations cannot be read from free pages.
     conn.pragma_update(None, "secure_delete", true)?;
     conn.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
+    // Else SQLite prepares cached statements anew for other values of their parameters, because of partial indexes.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
 }
