@@ -39,19 +39,22 @@ def main():
     train = ours(args, "train", ["--samples", "4", "--prompt-tokens", "1", "--reply-tokens", "1023"])
     peer = [sys.executable, str(PEER), args.shape, "--rounds", str(args.rounds)]
     torch = last_json(peer)["figures"] | last_json([*peer, "--train"])["figures"]
+    update = train["LoRA update, 4 samples of 1024 tokens"]
     rows = [
         ("decode, 1 stream", serve["decode, 1 stream"], "decode, 1 streams (tokens/s)"),
-        ("decode, 16 streams", serve["decode, 16 streams"], "decode, 16 streams (tokens/s)"),
+        ("decode, 32 streams", serve["decode, 32 streams"], "decode, 32 streams (tokens/s)"),
         ("prefill, 1 x 2048", serve["prefill, 1 x 2048"], "prefill, 1 x 2048 (tokens/s)"),
-        ("LoRA update, 4 x 1024", train["LoRA update, 4 samples of 1024 tokens"], "LoRA update, 4 x 1024 (tokens/s)"),
+        ("LoRA, 4 x 1024, eager", update, "LoRA update, 4 x 1024, eager (tokens/s)"),
+        ("LoRA, 4 x 1024, compiled", update, "LoRA update, 4 x 1024, compiled (tokens/s)"),
     ]
-    print(f"{args.shape:22} {'clawhost':>28} {'torch':>28}  ratio")
+    print(f"{args.shape:26} {'clawhost':>28} {'torch':>28}  ratio")
     for name, own, key in rows:
         other = torch[key]
         mine = f"{own['median']:.0f} ({own['low']:.0f}-{own['high']:.0f})"
         theirs = f"{statistics.median(other):.0f} ({min(other):.0f}-{max(other):.0f})"
-        print(f"{name:22} {mine:>28} {theirs:>28}  {own['median'] / statistics.median(other):.2f}")
-    print(f"peak memory of torch in training: {torch['LoRA peak (GB)'][0]:.1f} GB")
+        print(f"{name:26} {mine:>28} {theirs:>28}  {own['median'] / statistics.median(other):.2f}")
+    for name in ("eager", "compiled"):
+        print(f"peak memory of torch in training, {name}: {torch[f'LoRA peak, {name} (GB)'][0]:.1f} GB")
     if args.out:
         everything = {"serve": list(serve.values()), "train": list(train.values()), "torch": torch}
         pathlib.Path(args.out).write_text(json.dumps(everything, indent=1))

@@ -5,7 +5,7 @@
 
 Decoding has a static cache of 384 tokens and a prompt of 128; the model is compiled with `reduce-overhead`, which records CUDA
 graphs, and every token is read back, as a server has to. Training is PEFT LoRA of rank 16 on all linear layers with fused AdamW,
-with layer checkpointing. Prints one JSON object: lists of one value per round.
+with layer checkpointing, eager and compiled. Prints one JSON object: lists of one value per round.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def decode(net, streams, count):
     return [streams * REPLY / s for s in rounds(reply, count, warm=1)]
 
 
-def train(shape, count):
+def train(shape, count, compiled):
     """Tokens per second and peak GB of updates over 4 sequences of 1,024 tokens."""
     from peft import LoraConfig, get_peft_model
 
@@ -91,6 +91,8 @@ def train(shape, count):
     net.train()
     net.config.use_cache = False
     trained = [p for p in net.parameters() if p.requires_grad]
+    if compiled:
+        net = torch.compile(net)
     optimizer = torch.optim.AdamW(trained, lr=1e-4, fused=True)
     ids = torch.randint(0, 151936, (4, 1024), device="cuda")
     torch.cuda.reset_peak_memory_stats()
@@ -100,7 +102,7 @@ def train(shape, count):
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    speeds = [ids.numel() / s for s in rounds(update, count)]
+    speeds = [ids.numel() / s for s in rounds(update, count, warm=3)]
     return speeds, torch.cuda.max_memory_allocated() / 1e9
 
 
@@ -111,15 +113,18 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     if args.train:
-        speeds, peak = train(args.shape, args.rounds)
-        figures = {"LoRA update, 4 x 1024 (tokens/s)": speeds, "LoRA peak (GB)": [peak]}
+        figures = {}
+        for name, compiled in (("eager", False), ("compiled", True)):
+            speeds, peak = train(args.shape, args.rounds, compiled)
+            figures |= {f"LoRA update, 4 x 1024, {name} (tokens/s)": speeds, f"LoRA peak, {name} (GB)": [peak]}
+            torch.cuda.empty_cache()
     else:
         net = model(args.shape).eval()
         with torch.no_grad():
             prompt = torch.randint(0, 151936, (1, 2048), device="cuda")
             prefill = rounds(lambda: net(prompt, logits_to_keep=1, use_cache=True), args.rounds)
             figures = {"prefill, 1 x 2048 (tokens/s)": [2048 / s for s in prefill]}
-            for streams in (1, 16):
+            for streams in (1, 32):
                 torch.compiler.reset()
                 figures[f"decode, {streams} streams (tokens/s)"] = decode(net, streams, args.rounds)
     print(json.dumps({"torch": torch.__version__, "figures": figures, "medians": {k: statistics.median(v) for k, v in figures.items()}}))

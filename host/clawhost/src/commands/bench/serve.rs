@@ -21,7 +21,7 @@ use super::streaming;
 use crate::progress::Progress;
 
 /// Concurrent requests.
-const STREAMS: [usize; 4] = [1, 4, 16, 64];
+const STREAMS: [usize; 5] = [1, 4, 16, 32, 64];
 /// Concurrent requests over HTTP.
 const CLIENTS: [usize; 3] = [1, 4, 16];
 /// Prompt lengths of the prefill measurement, where the context is long enough.
