@@ -16,12 +16,23 @@ use clawhost_engine::{
 };
 use clawhost_journal::Finish;
 use clawhost_plugins::Observation;
+use serde::{Deserialize, Serialize};
 
-use crate::episode::SampleUnit;
 use crate::sequence::SampledSequence;
 
 /// Stands for a reply when the text after it is rendered: private-use characters, which no template changes.
 const REPLY: &str = "\u{e0de}\u{e0ad}\u{e0de}";
+
+/// What becomes one sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SampleUnit {
+    /// The whole episode, with its observations masked.
+    #[default]
+    Trajectory,
+    /// Each reply, after the tokens of the episode so far.
+    Turn,
+}
 
 /// The conversation of an episode.
 pub(crate) struct Dialogue<'a> {

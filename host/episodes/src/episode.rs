@@ -13,23 +13,11 @@ use clawhost_journal::now_ms;
 use clawhost_plugins::{
     CallContext, CallResult, EpisodeTask, Message, Metric, Plugin, Progress, Receipt,
 };
-use serde::{Deserialize, Serialize};
 
-use crate::dialogue::Dialogue;
+use crate::dialogue::{Dialogue, SampleUnit};
 use crate::seeds::derive;
 use crate::sequence::SampledSequence;
 use crate::task::Task;
-
-/// What becomes one sample.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SampleUnit {
-    /// The whole episode, with its observations masked.
-    #[default]
-    Trajectory,
-    /// Each reply, after the tokens of the episode so far.
-    Turn,
-}
 
 /// Limits and sampling of an episode.
 #[derive(Debug, Clone)]

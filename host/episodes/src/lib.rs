@@ -26,7 +26,8 @@ mod seeds;
 mod sequence;
 mod task;
 
-pub use episode::{EpisodeOptions, FinishedEpisode, NoVerdict, SampleUnit};
+pub use dialogue::SampleUnit;
+pub use episode::{EpisodeOptions, FinishedEpisode, NoVerdict};
 pub use record::{EpisodeSource, is_recorded, record_episode};
 pub use report::{EpisodeReport, FamilyReport};
 pub use runner::{EpisodePlan, EpisodeRecord, EpisodeRunner, choose_tasks, plan_groups};

@@ -63,6 +63,7 @@ mod records;
 mod recovery;
 mod releases;
 mod requests;
+mod retraction_rows;
 mod retractions;
 mod rows;
 mod schema;

@@ -13,7 +13,7 @@ use crate::records::{
     Counts, JudgementRecord, PromptInputs, SampleRecord, SessionRecord, StepRecord, TurnRecord,
     TurnSummary, VerdictRecord,
 };
-use crate::{retractions, rows};
+use crate::{retraction_rows, rows};
 
 /// Queries fail with database errors only.
 impl Journal {
@@ -129,7 +129,7 @@ impl Journal {
                 let id: i64 = row.get(0)?;
                 found.push(JudgementRecord {
                     next_state: row.get(1)?,
-                    retracted: retractions::retraction_by_id(conn, row.get(4)?)?,
+                    retracted: retraction_rows::by_id(conn, row.get(4)?)?,
                     feedback: row.get(2)?,
                     together: row.get(3)?,
                     verdicts: rows::verdicts(conn, "WHERE judgement = ?1 ORDER BY id", [id])?,

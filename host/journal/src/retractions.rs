@@ -4,15 +4,14 @@
 //! saw it refer to the retraction; a sample made from them is dropped unless it has trained; and the turn waits for
 //! another next state.
 
-use rusqlite::{Connection, OptionalExtension, Row, Transaction};
+use rusqlite::{OptionalExtension, Transaction};
 
-use crate::codec::Json;
 use crate::error::{DbError, JournalError};
 use crate::experience;
 use crate::ids::TurnId;
 use crate::journal::Journal;
 use crate::readiness::{require_turn, update_readiness};
-use crate::records::{Evidence, NewRetraction, Retraction};
+use crate::records::{Evidence, NewRetraction};
 
 /// Drop reason of a queued sample whose judgement used a next state that was retracted.
 pub const NEXT_STATE_RETRACTED: &str = "its next state was retracted";
@@ -89,39 +88,4 @@ pub(crate) fn saw_retracted_next_state(
         .prepare_cached("SELECT COUNT(*) FROM retractions WHERE turn = ?1")?
         .query_row([turn.0], |row| row.get(0))?;
     Ok(i64::try_from(seen.retractions) != Ok(retractions))
-}
-
-/// The retractions of a turn, oldest first.
-pub(crate) fn retractions_of_turn(
-    conn: &Connection,
-    turn: TurnId,
-) -> Result<Vec<Retraction>, DbError> {
-    let mut statement =
-        conn.prepare_cached("SELECT * FROM retractions WHERE turn = ?1 ORDER BY id")?;
-    let found = statement.query_map([turn.0], retraction_row)?;
-    Ok(found.collect::<Result<_, _>>()?)
-}
-
-/// One retraction by its id.
-pub(crate) fn retraction_by_id(
-    conn: &Connection,
-    id: Option<i64>,
-) -> Result<Option<Retraction>, DbError> {
-    let Some(id) = id else { return Ok(None) };
-    let mut statement = conn.prepare_cached("SELECT * FROM retractions WHERE id = ?1")?;
-    Ok(statement.query_row([id], retraction_row).optional()?)
-}
-
-fn retraction_row(row: &Row<'_>) -> rusqlite::Result<Retraction> {
-    let Json(messages) = row.get("messages")?;
-    Ok(Retraction {
-        id: row.get("id")?,
-        turn: TurnId(row.get("turn")?),
-        reason: row.get("reason")?,
-        ms: row.get("ms")?,
-        source: row.get::<_, Option<i64>>("source")?.map(TurnId),
-        messages,
-        came_ms: row.get("came_ms")?,
-        judged: row.get("judged")?,
-    })
 }

@@ -12,7 +12,7 @@ use crate::records::{
     AdapterRow, Completion, Feedback, PromptInputs, SampleRecord, SessionRecord, StepRecord,
     TurnRecord, TurnSummary, VerdictOutcome, VerdictRecord,
 };
-use crate::retractions;
+use crate::retraction_rows;
 
 const TURN: &str = "SELECT t.*, r.digest, r.messages, r.tools, r.template, r.experience, r.prompt_ids,
         p.ms AS reply_ms, p.finish, p.anchor, p.body, p.token_ids, p.logprobs, p.full_logprobs, p.forced,
@@ -61,7 +61,7 @@ pub(crate) fn for_each_turn(
     while let Some(row) = rows.next()? {
         let mut turn = turn(row)?;
         add_feedback(conn, &mut turn)?;
-        turn.retractions = retractions::retractions_of_turn(conn, turn.id)?;
+        turn.retractions = retraction_rows::of_turn(conn, turn.id)?;
         visit(turn)?;
     }
     Ok(())

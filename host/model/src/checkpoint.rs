@@ -15,7 +15,7 @@ use crate::error::LoadError;
 use crate::files::ModelFiles;
 use crate::stored::{ReadBuffer, StoredTensor};
 use crate::tensors::TensorFile;
-use crate::weights::{TensorEntry, hex, tensor_entries};
+use crate::weights::{TensorEntry, hex, push_le_bytes, tensor_entries};
 
 /// Buffers in old checkpoints that follow from the configuration.
 const IGNORED_SUFFIX: &str = "rotary_emb.inv_freq";
@@ -264,16 +264,6 @@ impl Checkpoint {
             }
         }
         Ok(())
-    }
-}
-
-/// Appends the little-endian bytes of values.
-pub(crate) fn push_le_bytes(values: &[f32], bytes: &mut Vec<u8>) {
-    let start = bytes.len();
-    bytes.resize(start + size_of_val(values), 0);
-    let to = bytes[start..].as_chunks_mut::<4>().0;
-    for (to, value) in to.iter_mut().zip(values) {
-        *to = value.to_le_bytes();
     }
 }
 

@@ -9,7 +9,6 @@ use std::ops::Range;
 use clawhost_config::{Quantization, Target};
 use sha2::{Digest, Sha256};
 
-use crate::checkpoint::push_le_bytes;
 use crate::config::{ModelConfig, TargetLayer};
 use crate::quantized::{Format, QuantizedLayer, QuantizedWeight};
 
@@ -468,4 +467,14 @@ fn split_three(buffer: &mut [f32], first: usize, second: usize) -> [&mut [f32]; 
 /// Lower-case hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Appends the little-endian bytes of values.
+pub(crate) fn push_le_bytes(values: &[f32], bytes: &mut Vec<u8>) {
+    let start = bytes.len();
+    bytes.resize(start + size_of_val(values), 0);
+    let to = bytes[start..].as_chunks_mut::<4>().0;
+    for (to, value) in to.iter_mut().zip(values) {
+        *to = value.to_le_bytes();
+    }
 }

@@ -78,6 +78,7 @@ mod rehearsal;
 mod report;
 mod retention;
 mod reward_shaping;
+mod shuffle;
 mod state;
 mod step;
 mod step_record;

@@ -15,7 +15,7 @@ use clawhost_model::{Adapter, LoadError, TrainedWeights};
 use crate::auxiliary::AuxiliaryMaterial;
 use crate::batch_sample::BatchSample;
 use crate::optimizer::OptimizerState;
-use crate::packing::SplitMix;
+use crate::shuffle::SplitMix;
 use crate::update::update;
 use crate::update_task::{UpdateError, UpdateTask};
 use clawhost_config::{OptionsError, TrainableParameters, TrainingOptions};

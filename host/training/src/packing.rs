@@ -5,6 +5,7 @@ use std::ops::Range;
 use clawhost_engine::{Candidates, Sequence};
 
 use crate::batch_sample::BatchSample;
+use crate::shuffle::numbered_permutation;
 
 /// The model input of a sample: prompt and reply in one sequence.
 #[derive(Debug, Clone, Default)]
@@ -129,27 +130,10 @@ pub(crate) fn split_evenly(count: usize, parts: usize) -> Vec<Range<usize>> {
 
 /// The order of samples in an epoch: unchanged for one minibatch, else shuffled by the seed.
 pub(crate) fn epoch_order(count: usize, minibatches: usize, seed: u64, epoch: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..count).collect();
     if minibatches > 1 {
-        let mut random = SplitMix(seed ^ (epoch as u64).wrapping_mul(0xA076_1D64_78BD_642F));
-        for i in (1..count).rev() {
-            let j = (random.next() % (i as u64 + 1)) as usize;
-            order.swap(i, j);
-        }
-    }
-    order
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014): good enough to shuffle a batch, without state to persist.
-pub(crate) struct SplitMix(pub(crate) u64);
-
-impl SplitMix {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        numbered_permutation(count, seed, epoch)
+    } else {
+        (0..count).collect()
     }
 }
 

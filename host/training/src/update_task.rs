@@ -6,7 +6,7 @@ use clawhost_engine::{Backend, ForwardError, Sequence, SequenceScores, TrainSess
 use clawhost_model::TrainedWeights;
 use clawhost_plugins::Fault;
 
-use crate::auxiliary::AuxiliaryMaterial;
+use crate::auxiliary::material::AuxiliaryMaterial;
 use crate::batch_sample::BatchSample;
 use crate::component::{LossComponent, StepComponent};
 use crate::distillation::teacher::RemoteTeacher;

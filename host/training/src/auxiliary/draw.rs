@@ -1,25 +1,6 @@
-//! Random draws that are a function of a seed.
+//! Random draws of the auxiliary losses that are a function of a seed.
 
-use crate::packing::SplitMix;
-
-/// A permutation of `0..count` determined by the seed.
-pub(crate) fn permutation(count: usize, seed: u64) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..count).collect();
-    let mut random = SplitMix(seed);
-    for i in (1..count).rev() {
-        let j = (random.next() % (i as u64 + 1)) as usize;
-        order.swap(i, j);
-    }
-    order
-}
-
-/// The permutation of `0..count` for optimizer update `number` of a step.
-pub(super) fn update_order(count: usize, seed: u64, number: usize) -> Vec<usize> {
-    permutation(
-        count,
-        seed ^ (number as u64).wrapping_mul(0xA076_1D64_78BD_642F),
-    )
-}
+use crate::shuffle::numbered_permutation;
 
 /// Draws up to `count` of the replies of an update: a share from the first `contrary` of `available`, the others from the
 /// rest. What one part lacks comes from the other.
@@ -29,7 +10,7 @@ pub(super) fn draw_replies(
     seed: u64,
     number: usize,
 ) -> Vec<usize> {
-    let order = update_order(available, seed, number);
+    let order = numbered_permutation(available, seed, number);
     let (first, others): (Vec<usize>, Vec<usize>) =
         order.into_iter().partition(|index| *index < contrary);
     let from_others = others.len().min(count - contrary_count);
@@ -45,14 +26,14 @@ mod tests {
 
     #[test]
     fn a_permutation_is_determined_by_seed_and_update() {
-        let first = update_order(10, 7, 0);
-        assert_eq!(first, update_order(10, 7, 0));
-        assert_ne!(first, update_order(10, 7, 1));
-        assert_ne!(first, update_order(10, 8, 0));
+        let first = numbered_permutation(10, 7, 0);
+        assert_eq!(first, numbered_permutation(10, 7, 0));
+        assert_ne!(first, numbered_permutation(10, 7, 1));
+        assert_ne!(first, numbered_permutation(10, 8, 0));
         let mut sorted = first;
         sorted.sort_unstable();
         assert_eq!(sorted, (0..10).collect::<Vec<_>>());
-        assert!(update_order(0, 7, 0).is_empty());
+        assert!(numbered_permutation(0, 7, 0).is_empty());
     }
 
     #[test]

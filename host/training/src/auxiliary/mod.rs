@@ -7,7 +7,7 @@
 
 mod draw;
 mod feedback;
-mod material;
+pub(crate) mod material;
 mod report;
 mod term;
 mod terms;
@@ -17,13 +17,13 @@ use std::sync::Arc;
 
 use clawhost_engine::{LossGradients, SequenceScores, TrainSession};
 
-use crate::auxiliary::draw::{draw_replies, update_order};
+use crate::auxiliary::draw::draw_replies;
 use crate::auxiliary::report::{EpochMeans, Source};
 use crate::auxiliary::term::{AuxiliaryTerm, TermValue};
 use crate::rehearsal::share_of;
+use crate::shuffle::numbered_permutation;
 use crate::update_task::{UpdateError, UpdateTask};
 
-pub(crate) use draw::permutation;
 pub(crate) use feedback::feedback;
 pub(crate) use material::{AuxiliaryMaterial, max_sample_tokens};
 pub(crate) use report::AuxiliaryReport;
@@ -121,7 +121,7 @@ impl<'a> AuxiliaryLosses<'a> {
         number: usize,
     ) -> Result<bool, UpdateError> {
         let options = &self.task.options.pairs;
-        let order = update_order(self.pairs.len(), self.task.seed ^ PAIR_DRAWS, number);
+        let order = numbered_permutation(self.pairs.len(), self.task.seed ^ PAIR_DRAWS, number);
         let open = order.into_iter().filter(|at| !self.satisfied.contains(at));
         let drawn: Vec<usize> = open.take(options.per_update).collect();
         for &at in &drawn {

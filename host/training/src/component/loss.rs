@@ -7,7 +7,7 @@ use clawhost_plugins::{Fault, LossBatch, Metric, Plugin, Requirements};
 
 use crate::batch_sample::BatchSample;
 use crate::component::call::{ComponentOptions, Receipts};
-use crate::distillation::TrainingTarget;
+use crate::distillation::target::TrainingTarget;
 use crate::error::TrainingError;
 use crate::forced_tokens;
 use crate::loss::{SequenceLoss, sum_kl};

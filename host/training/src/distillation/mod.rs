@@ -5,7 +5,7 @@
 //! masked: they leave the loss and its denominator.
 
 mod remote_teacher;
-mod target;
+pub(crate) mod target;
 pub(crate) mod teacher;
 mod topk_loss;
 

@@ -16,8 +16,8 @@ use std::sync::atomic::AtomicBool;
 use clawhost_engine::Engine;
 use sha2::{Digest, Sha256};
 
-use crate::auxiliary::permutation;
 use crate::error::TrainingError;
+use crate::shuffle::permutation;
 pub(crate) use cache::RehearsalReply;
 use cache::ReplyCache;
 use clawhost_config::TrainingOptions;
