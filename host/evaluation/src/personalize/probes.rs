@@ -38,6 +38,8 @@ pub struct ProbeResult {
     pub chance: f64,
     /// Whether the prompts explicitly ask for the opposite of the wish.
     pub opposite: bool,
+    /// The replies in the order of the prompts, if these do so; else empty.
+    pub replies: Vec<Option<String>>,
 }
 
 /// A prompt.
@@ -120,6 +122,10 @@ pub(super) async fn probe(
                 scores: replies.iter().enumerate().map(score).collect(),
                 chance: property.chance,
                 opposite: property.opposite,
+                replies: match property.opposite {
+                    true => replies.iter().map(|reply| reply.clone().ok()).collect(),
+                    false => Vec::new(),
+                },
             });
         }
         failures.extend(replies.into_iter().filter_map(Result::err));
@@ -175,29 +181,43 @@ fn wish_sets(
             wish.opposite(at)
         }
     };
+    let asked_for = if taken_back {
+        "the wish"
+    } else {
+        "the opposite"
+    };
     let opposite = Set {
         prompts: which
             .clone()
             .map(|at| prompt(request(at), max_tokens))
             .collect(),
-        properties: vec![Property {
-            name: if taken_back {
-                "the wish, asked for"
-            } else {
-                "the opposite, asked for"
-            }
-            .to_owned(),
-            chance: 0.0,
-            opposite: true,
-            score: Box::new(move |at, reply| {
-                let question = wish.held_out_question(from + at);
-                if taken_back {
-                    wish.score(question, reply)
-                } else {
-                    wish.score_opposite(question, reply)
-                }
-            }),
-        }],
+        properties: vec![
+            Property {
+                name: format!("{asked_for}, asked for"),
+                chance: 0.0,
+                opposite: true,
+                score: Box::new(move |at, reply| {
+                    let question = wish.held_out_question(from + at);
+                    if taken_back {
+                        wish.score(question, reply)
+                    } else {
+                        wish.score_opposite(question, reply)
+                    }
+                }),
+            },
+            Property {
+                name: format!("{asked_for}, asked for: form"),
+                chance: 0.0,
+                opposite: true,
+                score: Box::new(move |_, reply| {
+                    if taken_back {
+                        wish.form(reply)
+                    } else {
+                        wish.opposite_form(reply)
+                    }
+                }),
+            },
+        ],
     };
     let skills = SKILLS.iter().map(|skill| {
         let count = which.len().min(skill.count());

@@ -46,6 +46,7 @@ pub fn personalize_page(outcome: &PersonalizeOutcome, about: &About) -> String {
             escape(&track_tables(outcome, *track))
         );
         out.push_str(&samples(outcome, *track));
+        out.push_str(&opposite_samples(outcome, *track));
     }
     for failure in &outcome.failed {
         let _ = write!(out, "<p><b>failed:</b> {}</p>", escape(failure));
@@ -153,6 +154,35 @@ fn samples(outcome: &PersonalizeOutcome, track: Track) -> String {
     }
     out.push_str("</details>");
     out
+}
+
+/// Some replies of each arm and seed to explicit requests for the opposite of the wish.
+fn opposite_samples(outcome: &PersonalizeOutcome, track: Track) -> String {
+    const SHOWN: usize = 4;
+    let mut shown = String::new();
+    for arm in &outcome.options.arms {
+        for cell in outcome.cells_of(*arm, track) {
+            let Some(probe) = cell.probes.iter().find(|probe| probe.opposite) else {
+                continue;
+            };
+            for (reply, score) in probe.replies.iter().zip(&probe.scores).take(SHOWN) {
+                let _ = write!(
+                    shown,
+                    "<pre><b>{} · seed {}</b>\n{}\n<small>score {:.2}</small></pre>",
+                    arm.name(),
+                    cell.cell.seed,
+                    escape(reply.as_deref().unwrap_or("no reply")),
+                    score.unwrap_or(0.0),
+                );
+            }
+        }
+    }
+    if shown.is_empty() {
+        return shown;
+    }
+    format!(
+        "<details><summary>Replies to explicit requests for the opposite</summary>{shown}</details>"
+    )
 }
 
 fn published_section() -> String {
