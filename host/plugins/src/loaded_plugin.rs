@@ -8,6 +8,7 @@ use crate::call_stats::CallStats;
 use crate::capability::http::HttpGrant;
 use crate::capability::log::LogRate;
 use crate::capability::model::ModelGrant;
+use crate::capability::sandbox::SandboxGrant;
 use crate::capability::state::StateGrant;
 use crate::engine::WasmRuntime;
 use crate::grants::Budgets;
@@ -34,6 +35,7 @@ pub(crate) struct LoadedPlugin {
     pub(crate) model: Option<ModelGrant>,
     pub(crate) state: Option<StateGrant>,
     pub(crate) http: Option<HttpGrant>,
+    pub(crate) sandbox: Option<SandboxGrant>,
     /// Limits from the plugin's manifest. The lower of these and the caller's limits applies.
     pub(crate) budgets: Budgets,
     pub(crate) log_rate: LogRate,
