@@ -12,7 +12,6 @@ use crate::call_stats::CallStats;
 use crate::capability::http::HttpGrant;
 use crate::capability::log::LogRate;
 use crate::capability::model::ModelGrant;
-use crate::capability::sandbox::SandboxGrant;
 use crate::capability::state::StateGrant;
 use crate::compiling::{CompiledComponent, ComponentCompiler, engine_error};
 use crate::engine::WasmRuntime;
@@ -208,8 +207,7 @@ impl PluginHost {
             sandbox: options
                 .sandbox
                 .clone()
-                .filter(|_| imports(Capability::Sandbox))
-                .map(|sandboxes| SandboxGrant { sandboxes, live: 0 }),
+                .filter(|_| imports(Capability::Sandbox)),
             budgets: manifest.budgets(),
             log_rate: LogRate::of_lines(),
             fault_rate: LogRate::of_faults(),

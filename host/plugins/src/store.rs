@@ -79,7 +79,7 @@ impl CallState {
             model: loaded.model.clone(),
             state: loaded.state.clone(),
             http: loaded.http.clone(),
-            sandbox: loaded.sandbox.clone(),
+            sandbox: loaded.sandbox.clone().map(SandboxGrant::new),
             loaded,
         }
     }

@@ -47,6 +47,9 @@ impl Sandboxes {
     pub async fn restore(&self, _: Owner, _: &str) -> Done<Machine> {
         match *self {}
     }
+    pub fn remove_snapshot(&self, _: &str) {
+        match *self {}
+    }
 }
 
 #[allow(missing_docs, clippy::unused_async, reason = "they cannot be called")]

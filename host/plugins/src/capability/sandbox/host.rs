@@ -5,10 +5,12 @@
 
 use std::time::Duration;
 
-use clawhost_sandbox::{Command, Exit, Machine, Owner, SandboxError, Screen, Spec, Terminal};
+use clawhost_sandbox::{
+    Command, Exit, Machine, Owner, SandboxError, Sandboxes, Screen, Spec, Terminal,
+};
 use wasmtime::component::Resource;
 
-use super::{MAX_MACHINES, SandboxGrant};
+use super::MAX_MACHINES;
 use crate::bindings::sandbox;
 use crate::store::CallState;
 use crate::thread_pool::spawn_abort_on_drop;
@@ -34,8 +36,8 @@ impl CallState {
         }
     }
 
-    /// The grant, if the store may have another machine.
-    fn sandbox_grant(&self) -> Result<SandboxGrant, sandbox::Error> {
+    /// The machines, if the store may have another one.
+    fn sandboxes(&self) -> Result<Sandboxes, sandbox::Error> {
         let Some(grant) = &self.sandbox else {
             return Err(sandbox::Error::Denied("sandbox is not granted".to_owned()));
         };
@@ -44,7 +46,7 @@ impl CallState {
                 "{MAX_MACHINES} machines are running; drop one"
             )));
         }
-        Ok(grant.clone())
+        Ok(grant.sandboxes.clone())
     }
 
     fn sandbox_owner(&self) -> Owner {
@@ -72,8 +74,8 @@ impl CallState {
 impl sandbox::Host for CallState {
     async fn create(&mut self, spec: sandbox::Spec) -> Answer<Resource<Machine>> {
         self.meter.host_call()?;
-        let grant = match self.sandbox_grant() {
-            Ok(grant) => grant,
+        let sandboxes = match self.sandboxes() {
+            Ok(sandboxes) => sandboxes,
             Err(error) => return Ok(Err(error)),
         };
         if spec.image.is_some() {
@@ -86,7 +88,7 @@ impl sandbox::Host for CallState {
             env: spec.env,
             workdir: spec.workdir,
         };
-        let work = async move { grant.sandboxes.create(owner, spec).await };
+        let work = async move { sandboxes.create(owner, spec).await };
         match self.run_sandbox_work(work).await {
             Ok(machine) => self.push_machine(machine).map(Ok),
             Err(error) => Ok(Err(error)),
@@ -95,12 +97,12 @@ impl sandbox::Host for CallState {
 
     async fn restore(&mut self, snapshot: String) -> Answer<Resource<Machine>> {
         self.meter.host_call()?;
-        let grant = match self.sandbox_grant() {
-            Ok(grant) => grant,
+        let sandboxes = match self.sandboxes() {
+            Ok(sandboxes) => sandboxes,
             Err(error) => return Ok(Err(error)),
         };
         let owner = self.sandbox_owner();
-        let work = async move { grant.sandboxes.restore(owner, &snapshot).await };
+        let work = async move { sandboxes.restore(owner, &snapshot).await };
         match self.run_sandbox_work(work).await {
             Ok(machine) => self.push_machine(machine).map(Ok),
             Err(error) => Ok(Err(error)),
@@ -180,7 +182,11 @@ impl sandbox::HostMachine for CallState {
         self.meter.host_call()?;
         let machine = self.table.get(&machine)?.clone();
         let work = async move { machine.snapshot().await };
-        Ok(self.run_sandbox_work(work).await)
+        let snapshot = self.run_sandbox_work(work).await;
+        if let (Ok(snapshot), Some(grant)) = (&snapshot, &mut self.sandbox) {
+            grant.snapshots.push(snapshot.clone());
+        }
+        Ok(snapshot)
     }
 
     async fn drop(&mut self, machine: Resource<Machine>) -> wasmtime::Result<()> {
