@@ -40,7 +40,8 @@ fn sandboxed() -> Guest {
     )
 }
 
-/// There is no sandbox yet (see case 29), so the path tricks use WASI's filesystem, which has no preopened directory.
+/// The path tricks use WASI's filesystem, which has no preopened directory. Those in machines are tested by
+/// `host/sandbox`.
 #[tokio::test]
 async fn case_19_path_tricks_find_no_files() {
     let host = host();
@@ -347,10 +348,10 @@ async fn case_23_grants_are_bound_to_the_digest_not_the_name() {
     still_serves(&host).await;
 }
 
-/// The sandbox is not implemented yet, so nothing can fork, ignore signals or fill a disk: a component that imports
-/// `sandbox` is rejected, granted or not.
+/// A host without machines rejects a component that imports `sandbox`, granted or not. What forks, ignores signals or
+/// fills a disk in a machine is tested by `host/sandbox`.
 #[tokio::test]
-async fn case_29_sandbox_imports_are_rejected_because_there_is_no_sandbox() {
+async fn case_29_sandbox_imports_are_rejected_where_there_are_no_machines() {
     let host = host();
     let world = sandboxed().wasm();
     assert!(matches!(

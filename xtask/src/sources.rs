@@ -88,6 +88,7 @@ impl Component {
 pub const COMPONENTS: &[Component] = &[
     component("advantage-rloo", Package, &[]),
     component("environment-guess", Package, &[]),
+    environment("environment-terminal", "environments/terminal"),
     environment("environment-toolcall", "environments/toolcall"),
     component("group-judge-rank", Package, &["asking"]),
     component("hint-llm", Package, &["asking"]),
@@ -117,13 +118,13 @@ const fn component(
     }
 }
 
-/// An environment, whose package is in `folder`.
+/// An environment that reads tasks, whose package is in `folder`.
 const fn environment(name: &'static str, folder: &'static str) -> Component {
     Component {
         name,
         method: Package,
         folder,
-        libraries: &[],
+        libraries: &["task-json"],
     }
 }
 

@@ -20,7 +20,6 @@
 
 mod calculator;
 mod check;
-mod json;
 
 #[cfg(test)]
 mod cases;
@@ -29,7 +28,7 @@ use clawhost_sdk::environment::{Observation, Outcome, Status, Task, Transition};
 use clawhost_sdk::{Environment, Message, Metric, PluginError, Role, ToolCall, ToolSpec};
 
 use crate::check::Check;
-use crate::json::Json;
+use task_json::Json;
 
 /// Largest grade of a wrong answer.
 const WRONG_CEILING: f32 = -0.6;
@@ -169,7 +168,7 @@ clawhost_sdk::export_environment!(Question);
 
 impl Question {
     fn parse(payload: &str) -> Result<Question, String> {
-        let payload = json::parse(payload).ok_or("the payload is no JSON")?;
+        let payload = task_json::parse(payload).ok_or("the payload is no JSON")?;
         let expected = payload
             .get("answer")
             .or_else(|| payload.get("label"))
@@ -233,7 +232,7 @@ impl Question {
             );
         };
         let argument = tool.argument();
-        let arguments = json::parse(&call.arguments);
+        let arguments = task_json::parse(&call.arguments);
         let value = arguments
             .as_ref()
             .and_then(|arguments| arguments.get(argument))

@@ -12,7 +12,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
     adapter, backup, bench, compile_component, config, demo, doctor, env, eval, explain, export,
-    journal, plugin, replay, run, sft, status, train,
+    journal, plugin, replay, run, sft, status, supervise_machine, train,
 };
 use crate::output::one_line;
 use crate::{allocator, compiling};
@@ -77,6 +77,9 @@ enum Command {
     /// Compile one plugin for another clawhost process
     #[command(hide = true)]
     CompileComponent(compile_component::CompileComponentArgs),
+    /// Supervise one machine of an environment for another clawhost process
+    #[command(hide = true)]
+    SuperviseMachine(supervise_machine::SuperviseMachineArgs),
 }
 
 /// Runs one command line as the `clawhost` program itself: plugins are compiled in subprocesses of it, and compiled
@@ -99,7 +102,10 @@ pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     // The parent process parses the compiler's output, so it must not contain log lines.
-    if !matches!(cli.command, Command::CompileComponent(_)) {
+    if !matches!(
+        cli.command,
+        Command::CompileComponent(_) | Command::SuperviseMachine(_)
+    ) {
         log_to_stderr(match cli.command {
             Command::Run(_) => RUN_FILTER,
             _ => "warn",
@@ -125,6 +131,7 @@ pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Config(args) => config::config(args),
         Command::Doctor(args) => doctor::doctor(args),
         Command::CompileComponent(args) => Ok(compile_component::compile_component(args)),
+        Command::SuperviseMachine(args) => Ok(supervise_machine::supervise_machine(args)),
     };
     result.unwrap_or_else(|error| {
         print_error(&one_line(&format!("{error:#}")));

@@ -39,6 +39,11 @@ pub(crate) fn host(options: HostOptions) -> Result<PluginHost, PluginError> {
     PluginHost::new(with_program(options))
 }
 
+/// Path with which this program starts itself again. None when this crate is used as a library.
+pub(crate) fn program() -> Option<PathBuf> {
+    PROGRAM.get().and_then(|_| current_program())
+}
+
 /// Directory in which `clawhost plugin build` caches components whose tools are not reproducible: inside the cache of
 /// compiled code, and off when that is off.
 pub(crate) fn component_cache() -> Option<PathBuf> {

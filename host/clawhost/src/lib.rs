@@ -25,6 +25,7 @@ mod compiling;
 mod control;
 mod device;
 mod granting;
+mod machines;
 mod memory_plan;
 mod nvidia;
 mod output;

@@ -125,11 +125,10 @@ fn new_turn(
                 outcome,
             }],
             components: vec![source.digest.to_owned()],
-            // The trainer takes the mean of the votes; without a judge of steps the outcome alone decides.
             episode: Some(EpisodeStep {
                 trajectory: plan.id.clone(),
                 step: sequence.step,
-                votes: vec![0.0],
+                votes: Vec::new(),
             }),
             ..SampleProvenance::default()
         },

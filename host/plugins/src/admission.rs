@@ -63,7 +63,11 @@ fn unavailable_reason(options: &HostOptions, capability: Capability) -> Option<&
             .network
             .is_none()
             .then_some("this server has no network access for plugins"),
-        Capability::Sandbox | Capability::Display => Some("this build does not provide it"),
+        Capability::Sandbox => options
+            .sandbox
+            .is_none()
+            .then_some("this command starts no machines for plugins"),
+        Capability::Display => Some("this build does not provide it"),
     }
 }
 

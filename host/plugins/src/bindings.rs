@@ -26,6 +26,7 @@ wasmtime::component::bindgen!({
             import clawhost:plugin/model@0.1.0;
             import clawhost:plugin/state@0.1.0;
             import clawhost:plugin/http@0.1.0;
+            import clawhost:plugin/sandbox@0.1.0;
             export clawhost:plugin/judge@0.1.0;
             export clawhost:plugin/group-judge@0.1.0;
             export clawhost:plugin/hint-extractor@0.1.0;
@@ -37,9 +38,13 @@ wasmtime::component::bindgen!({
     world: "clawhost:host/wired",
     imports: { default: async | trappable },
     exports: { default: async },
+    with: {
+        "clawhost:plugin/sandbox.machine": clawhost_sandbox::Machine,
+        "clawhost:plugin/sandbox.terminal": clawhost_sandbox::Terminal,
+    },
 });
 
-pub use clawhost::plugin::{context, http, log, model, state, types};
+pub use clawhost::plugin::{context, http, log, model, sandbox, state, types};
 pub use exports::clawhost::plugin::{
     advantage, environment, group_judge, hint_extractor, judge, loss,
 };

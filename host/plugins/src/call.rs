@@ -33,7 +33,8 @@ impl Kind {
     pub fn default_limits(self) -> Limits {
         match self {
             Kind::Loss | Kind::Advantage => Limits::for_tensors(),
-            Kind::Judge | Kind::GroupJudge | Kind::Hint | Kind::Environment => Limits::default(),
+            Kind::Environment => Limits::for_environments(),
+            Kind::Judge | Kind::GroupJudge | Kind::Hint => Limits::default(),
         }
     }
 }

@@ -204,6 +204,10 @@ impl PluginHost {
                     network,
                     grants: Arc::new(grants.clone()),
                 }),
+            sandbox: options
+                .sandbox
+                .clone()
+                .filter(|_| imports(Capability::Sandbox)),
             budgets: manifest.budgets(),
             log_rate: LogRate::of_lines(),
             fault_rate: LogRate::of_faults(),

@@ -77,6 +77,7 @@ pub use capability::model::{
 };
 pub use capability::state::{StateEntry, StateError, StatePage, StateScope, StateStore};
 pub use clawhost_config::{CompileLimits, Limits, PluginHostConfig, Profile, VerdictRules};
+pub use clawhost_sandbox::Sandboxes;
 pub use compiling::{CompileResource, CompilerCommand, CompilerExit, compile_component};
 pub use conversation::{Blob, Message, Part, Role, ToolCall, Trajectory, Turn};
 pub use embedded::{EMBEDDED_COMPONENTS, embedded_component};

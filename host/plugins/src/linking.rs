@@ -31,8 +31,11 @@ pub(crate) fn linker(
             Capability::Http => {
                 bindings::http::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state)?;
             }
-            // Rejected by the admission checks: this build does not provide them.
-            Capability::Sandbox | Capability::Display => {}
+            Capability::Sandbox => {
+                bindings::sandbox::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state)?;
+            }
+            // Rejected by the admission checks: this build does not provide it.
+            Capability::Display => {}
         }
     }
     if inspection.wasi {

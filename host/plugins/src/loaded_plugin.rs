@@ -17,6 +17,7 @@ use crate::lock::lock;
 use crate::receipt::Receipt;
 use crate::thread_pool::PluginThreadPool;
 use clawhost_config::Profile;
+use clawhost_sandbox::Sandboxes;
 
 /// The call statistics of a component, shared by all plugins loaded from it under the same name.
 pub(crate) type SharedStats = Arc<Mutex<CallStats>>;
@@ -34,6 +35,7 @@ pub(crate) struct LoadedPlugin {
     pub(crate) model: Option<ModelGrant>,
     pub(crate) state: Option<StateGrant>,
     pub(crate) http: Option<HttpGrant>,
+    pub(crate) sandbox: Option<Sandboxes>,
     /// Limits from the plugin's manifest. The lower of these and the caller's limits applies.
     pub(crate) budgets: Budgets,
     pub(crate) log_rate: LogRate,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clawhost_config::PluginHostConfig;
+use clawhost_sandbox::Sandboxes;
 
 use crate::capability::http::Network;
 use crate::capability::model::ModelClient;
@@ -29,6 +30,8 @@ pub struct HostOptions {
     pub state: Option<Arc<dyn StateStore>>,
     /// Network access for plugins that are granted `http`. Default none.
     pub network: Option<Arc<dyn Network>>,
+    /// Machines for plugins that are granted `sandbox`. Default none.
+    pub sandbox: Option<Sandboxes>,
 }
 
 /// Elements of a guest's largest table.
@@ -44,6 +47,7 @@ impl std::fmt::Debug for HostOptions {
             .field("model", &self.model.is_some())
             .field("state", &self.state.is_some())
             .field("network", &self.network.is_some())
+            .field("sandbox", &self.sandbox.is_some())
             .finish()
     }
 }
@@ -64,6 +68,7 @@ impl From<PluginHostConfig> for HostOptions {
             model: None,
             state: None,
             network: None,
+            sandbox: None,
         }
     }
 }

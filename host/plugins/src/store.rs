@@ -12,6 +12,7 @@ use crate::call::CallContext;
 use crate::capability::http::HttpGrant;
 use crate::capability::log::LogLines;
 use crate::capability::model::ModelGrant;
+use crate::capability::sandbox::SandboxGrant;
 use crate::capability::state::StateGrant;
 use crate::fault::FaultKind;
 use crate::loaded_plugin::LoadedPlugin;
@@ -33,6 +34,7 @@ pub(crate) struct CallState {
     pub(crate) model: Option<ModelGrant>,
     pub(crate) state: Option<StateGrant>,
     pub(crate) http: Option<HttpGrant>,
+    pub(crate) sandbox: Option<SandboxGrant>,
 }
 
 /// The identity of the call, as the guest sees it.
@@ -77,6 +79,7 @@ impl CallState {
             model: loaded.model.clone(),
             state: loaded.state.clone(),
             http: loaded.http.clone(),
+            sandbox: loaded.sandbox.clone().map(SandboxGrant::new),
             loaded,
         }
     }

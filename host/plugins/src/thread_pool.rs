@@ -23,7 +23,8 @@ impl PluginThreadPool {
             .worker_threads(count)
             .thread_name("plugin")
             .on_thread_start(lower_priority)
-            .enable_time()
+            // Time for limits, I/O for the connections to machines.
+            .enable_all()
             .build()
             .map_err(|error| {
                 PluginError::Host(format!("cannot start the plugin threads: {error}"))

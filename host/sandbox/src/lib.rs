@@ -27,6 +27,8 @@ mod protocol;
 mod sandboxes;
 #[cfg(target_os = "linux")]
 mod supervisor;
+#[cfg(not(target_os = "linux"))]
+mod unsupported;
 
 pub use error::SandboxError;
 pub use output::{Command, Exit, Output, Screen};
@@ -41,3 +43,5 @@ pub use process::SupervisorCommand;
 pub use sandboxes::{Sandboxes, Spec};
 #[cfg(target_os = "linux")]
 pub use supervisor::supervise_machine;
+#[cfg(not(target_os = "linux"))]
+pub use unsupported::{Machine, Owner, Sandboxes, Spec, Terminal};

@@ -119,6 +119,13 @@ impl Sandboxes {
         Ok(machine)
     }
 
+    /// Removes a snapshot. A machine that is being restored from it may fail to start.
+    pub fn remove_snapshot(&self, snapshot: &str) {
+        let found = lock(&self.shared.snapshots).remove(snapshot);
+        // Dropping removes the file.
+        drop(found.map(|found| PendingSnapshot(Some(found))));
+    }
+
     async fn start(&self, owner: Owner, spec: Spec) -> Result<Machine, SandboxError> {
         let shared = &self.shared;
         let profile = shared.config.profile(&spec.profile).ok_or_else(|| {

@@ -30,13 +30,13 @@ pub(crate) fn shape_reward<'a>(
     }
 }
 
-/// The position of a sample in an episode; none if it has none, or no votes.
+/// The position of a sample in an episode; none if it has none, or votes that are no numbers.
 fn episode(provenance: &SampleProvenance) -> Option<EpisodePosition<'_>> {
     let episode = provenance.episode.as_ref()?;
     let votes = &episode.votes;
     #[allow(clippy::cast_precision_loss, reason = "a step has a few votes")]
-    let mean = votes.iter().sum::<f64>() / votes.len() as f64;
-    mean.is_finite().then_some(EpisodePosition {
+    let mean = (!votes.is_empty()).then(|| votes.iter().sum::<f64>() / votes.len() as f64);
+    mean.is_none_or(f64::is_finite).then_some(EpisodePosition {
         trajectory: &episode.trajectory,
         step: episode.step,
         votes: mean,
@@ -49,7 +49,7 @@ pub(crate) fn missing_input(estimator: Estimator, sample: &SampleRecord) -> Opti
         && sample.reward.is_some()
         && episode(&sample.provenance).is_none();
     is_missing.then_some(
-        "training.estimator = \"step\" needs its trajectory, step and votes, which come from environments",
+        "training.estimator = \"step\" needs its trajectory and step, which come from environments",
     )
 }
 
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_episode_without_votes_is_ignored() {
+    fn an_episode_without_votes_is_scored_by_its_outcome() {
         let provenance = |votes: &[f64]| SampleProvenance {
             episode: Some(EpisodeStep {
                 trajectory: "t".to_owned(),
@@ -185,8 +185,10 @@ mod tests {
         let whole = provenance(&[1.0, -1.0, 1.0]);
         let read = episode(&whole).unwrap();
         assert_eq!((read.trajectory, read.step), ("t", 2));
-        assert!((read.votes - 1.0 / 3.0).abs() < 1e-12);
-        assert_eq!(episode(&provenance(&[])), None);
+        assert!((read.votes.unwrap() - 1.0 / 3.0).abs() < 1e-12);
+        let unjudged = provenance(&[]);
+        assert_eq!(episode(&unjudged).unwrap().votes, None);
+        assert_eq!(episode(&provenance(&[f64::NAN])), None);
         assert_eq!(episode(&SampleProvenance::default()), None);
         let mut live = sample(1, 1.0);
         assert!(missing_input(Estimator::Step, &live).is_some());

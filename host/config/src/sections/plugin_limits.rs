@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::rules::{OptionsError, require, require_between, require_size};
 
 /// Limits of one call. The field defaults suit a judge; [`Limits::for_tensors`] has those of losses and
-/// advantages.
+/// advantages, [`Limits::for_environments`] those of environments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -20,7 +20,7 @@ pub struct Limits {
     /// for losses and advantages ten times as much.
     pub fuel: u64,
     /// Wall time limit from the start of the call, host calls included. A call of the deterministic profile that exceeds
-    /// it is retried later and does not count as a fault of the plugin. Default "1m".
+    /// it is retried later and does not count as a fault of the plugin. Default "1m"; for environments "5m".
     #[serde(with = "crate::DurationText")]
     pub wall_time: Duration,
     /// Linear memory, summed over all memories of the call. Default "64MiB"; for losses and advantages "256MiB".
@@ -80,6 +80,15 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// The default limits of an environment. A call may start a machine and run the longest command of a profile (two
+    /// minutes by default), and a grade may run several.
+    pub fn for_environments() -> Self {
+        Self {
+            wall_time: Duration::from_secs(300),
+            ..Self::default()
+        }
+    }
+
     /// The default limits of a loss or an advantage component. These read and return tensors: 65,536 tokens with 64
     /// top-k entries each are 16 MiB per tensor.
     pub fn for_tensors() -> Self {
@@ -222,6 +231,8 @@ mod tests {
         assert_eq!(some.wall_time, Duration::from_secs(2));
         assert_eq!(some.memory, defaults.memory);
         assert_eq!(some.verdict.votes, defaults.verdict.votes);
+        let longest = crate::SandboxProfile::default().command_timeout;
+        assert!(Limits::for_environments().wall_time > longest);
         let unknown = read("fuels = 7").unwrap_err().to_string();
         assert!(unknown.contains("unknown field `fuels`"), "{unknown}");
         let written = toml::to_string(&overrides).unwrap();

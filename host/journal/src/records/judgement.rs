@@ -159,7 +159,7 @@ pub struct EpisodeStep {
     pub trajectory: String,
     /// Step, from 0.
     pub step: u32,
-    /// Votes on the step.
+    /// Votes on the step; empty if steps are not judged, and the outcome alone counts.
     pub votes: Vec<f64>,
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod context;
 pub(crate) mod http;
 pub(crate) mod log;
 pub(crate) mod model;
+pub(crate) mod sandbox;
 pub(crate) mod state;
 
 use std::pin::Pin;

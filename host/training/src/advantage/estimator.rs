@@ -28,8 +28,8 @@ pub struct EpisodePosition<'a> {
     pub trajectory: &'a str,
     /// Index of the step, from 0.
     pub step: u32,
-    /// Mean of the votes on this step.
-    pub votes: f64,
+    /// Mean of the votes on this step; none if steps are not judged.
+    pub votes: Option<f64>,
 }
 
 /// An estimator and its parameters.
@@ -306,7 +306,7 @@ mod tests {
             samples[index].episode = Some(EpisodePosition {
                 trajectory,
                 step: 0,
-                votes: 0.0,
+                votes: None,
             });
         }
         let out =

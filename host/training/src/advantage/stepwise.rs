@@ -1,7 +1,8 @@
 //! Advantages of episode steps, from the outcome of the trajectory and the votes on the step.
 //!
-//! The score of a step is outcome + coefficient × mean of its votes. A step without votes has no score and is not passed in;
-//! a missing verdict is not a vote of 0.
+//! The score of a step is outcome + coefficient × mean of its votes. Without a judge of steps a step has no votes, and the
+//! outcome alone is its score. A step whose judge gave no verdict must not be passed in: a missing verdict is not a vote
+//! of 0.
 
 use clawhost_config::StepComparison;
 
@@ -19,8 +20,8 @@ pub struct EpisodeStep<'a, R> {
     pub step: u32,
     /// Reward of the trajectory.
     pub outcome: R,
-    /// Mean of the votes on this step.
-    pub votes: R,
+    /// Mean of the votes on this step; none if steps are not judged.
+    pub votes: Option<R>,
 }
 
 /// (score − mean) / (deviation + 1e-6), ddof 1, over the compared steps. A step with nothing to compare with has no signal,
@@ -35,7 +36,7 @@ pub fn step_advantages<R: Float>(
         StepComparison::StepIndex => {
             let scores: Vec<R> = steps
                 .iter()
-                .map(|step| step.outcome + coefficient * step.votes)
+                .map(|step| score(step.outcome, coefficient, step.votes))
                 .collect();
             let buckets: Vec<(&str, u32)> = steps.iter().map(|s| (s.group, s.step)).collect();
             group_relative(&scores, &buckets, Scale::SAMPLE)
@@ -54,8 +55,9 @@ pub fn step_advantages<R: Float>(
                             .filter(|s| (s.group, s.trajectory) == *trajectory)
                     };
                     let outcomes: Vec<R> = own().map(|s| s.outcome).collect();
-                    let votes: Vec<R> = own().map(|s| s.votes).collect();
-                    mean(&outcomes) + coefficient * mean(&votes)
+                    let votes: Vec<R> = own().filter_map(|s| s.votes).collect();
+                    let votes = (!votes.is_empty()).then(|| mean(&votes));
+                    score(mean(&outcomes), coefficient, votes)
                 })
                 .collect();
             let groups: Vec<&str> = trajectories.iter().map(|(group, _)| *group).collect();
@@ -74,6 +76,13 @@ pub fn step_advantages<R: Float>(
     }
 }
 
+fn score<R: Float>(outcome: R, coefficient: R, votes: Option<R>) -> R {
+    match votes {
+        Some(votes) => outcome + coefficient * votes,
+        None => outcome,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,7 +98,7 @@ mod tests {
             trajectory,
             step,
             outcome,
-            votes,
+            votes: Some(votes),
         }
     }
 
@@ -121,6 +130,21 @@ mod tests {
             outcome[1].value() > 0.7 && outcome[3].value() < -0.7,
             "{outcome:?}"
         );
+    }
+
+    #[test]
+    fn without_votes_the_outcome_alone_counts() {
+        let unjudged: Vec<_> = episode()
+            .into_iter()
+            .map(|step| EpisodeStep {
+                votes: None,
+                ..step
+            })
+            .collect();
+        for over in [StepComparison::StepIndex, StepComparison::Trajectory] {
+            let outcome = step_advantages(&episode(), 0.0, over);
+            assert_eq!(step_advantages(&unjudged, 2.0, over), outcome);
+        }
     }
 
     #[test]

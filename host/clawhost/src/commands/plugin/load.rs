@@ -15,6 +15,7 @@ use crate::capabilities::{Internet, Models, PluginState};
 use crate::compiling;
 use crate::config::{Config, StateConfig};
 use crate::granting;
+use crate::machines;
 use crate::plugin_file::{plugin_name, read_plugin};
 use crate::serve::load_engine;
 
@@ -104,10 +105,15 @@ pub(in crate::commands) fn load_live(
         network = Arc::clone(&exchanges) as _;
         recorder = Some(exchanges);
     }
+    let sandbox = match component.capabilities.contains(&Capability::Sandbox) {
+        true => machines::sandboxes(config)?,
+        false => None,
+    };
     let options = HostOptions {
         model,
         network: Some(network),
         state: Some(in_memory(config.plugins.state)?),
+        sandbox,
         ..HostOptions::from(config.plugins.host)
     };
     let digest = clawhost_plugins::digest(&component.bytes);

@@ -1,28 +1,34 @@
-//! A small JSON parser: the payload of a task and the arguments of tool calls.
+//! A small JSON parser for environments: the payload of a task and the arguments of tool calls.
 
 /// Depth of nesting that is parsed.
 const MAX_DEPTH: u32 = 32;
 
 /// A JSON value.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Json {
+pub enum Json {
+    /// `null`.
     Null,
+    /// `true` or `false`.
     Bool(bool),
+    /// A finite number.
     Number(f64),
+    /// A string.
     Text(String),
+    /// The items of an array.
     Array(Vec<Json>),
+    /// The members of an object, in order.
     Object(Vec<(String, Json)>),
 }
 
 impl Json {
     /// The member of an object.
-    pub(crate) fn get(&self, name: &str) -> Option<&Json> {
+    pub fn get(&self, name: &str) -> Option<&Json> {
         let found = self.members().iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value)
     }
 
     /// The members of an object; none for other values.
-    pub(crate) fn members(&self) -> &[(String, Json)] {
+    pub fn members(&self) -> &[(String, Json)] {
         match self {
             Json::Object(members) => members,
             _ => &[],
@@ -30,21 +36,23 @@ impl Json {
     }
 
     /// The items of an array; none for other values.
-    pub(crate) fn items(&self) -> &[Json] {
+    pub fn items(&self) -> &[Json] {
         match self {
             Json::Array(items) => items,
             _ => &[],
         }
     }
 
-    pub(crate) fn text(&self) -> Option<&str> {
+    /// The text of a string.
+    pub fn text(&self) -> Option<&str> {
         match self {
             Json::Text(text) => Some(text),
             _ => None,
         }
     }
 
-    pub(crate) fn number(&self) -> Option<f64> {
+    /// The value of a number.
+    pub fn number(&self) -> Option<f64> {
         match self {
             Json::Number(number) => Some(*number),
             _ => None,
@@ -52,7 +60,7 @@ impl Json {
     }
 
     /// A text, or a number as text.
-    pub(crate) fn scalar(&self) -> Option<String> {
+    pub fn scalar(&self) -> Option<String> {
         match self {
             Json::Text(text) => Some(text.clone()),
             Json::Number(number) => Some(format!("{number}")),
@@ -62,7 +70,7 @@ impl Json {
 }
 
 /// Parses a whole text; none if it is no JSON.
-pub(crate) fn parse(text: &str) -> Option<Json> {
+pub fn parse(text: &str) -> Option<Json> {
     let mut parser = Parser { rest: text };
     let value = parser.value(0)?;
     parser.rest.trim_start().is_empty().then_some(value)
