@@ -75,7 +75,7 @@ async fn with_a_stale_sample() -> TempDir {
     let TestServer { server, data, .. } = running;
     server.stop().await;
     let journal = Journal::open(data.path()).unwrap();
-    let stale = journal.list_queued_samples().unwrap()[0].id;
+    let stale = journal.list_queued_samples(None).unwrap()[0].id;
     let step = NewStep {
         started_ms: 1,
         ended_ms: 2,

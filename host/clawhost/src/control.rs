@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use clawhost_engine::LoadedVersion;
 use clawhost_gateway::{ControlPlane, ReleaseError};
-use clawhost_journal::{ReleaseChange, ReleaseState};
+use clawhost_journal::{AdapterOwner, ReleaseChange, ReleaseState};
 use clawhost_training::{AdapterPublisher, TrainingError};
 use serde_json::Value;
 
@@ -22,16 +23,25 @@ impl ControlPlane for Controls {
 
     fn change_release(
         &self,
+        owner: Option<&AdapterOwner>,
         change: ReleaseChange,
         by: Option<&str>,
     ) -> Option<Result<ReleaseState, ReleaseError>> {
-        let changed = self.releases.apply(change, by);
-        Some(changed.map_err(|error| match error {
-            TrainingError::Journal(error) => ReleaseError::Journal(error),
-            TrainingError::Publish(_) | TrainingError::EngineVersionMismatch { .. } => {
-                ReleaseError::Unavailable(error.to_string())
-            }
-            other => ReleaseError::Unservable(other.to_string()),
-        }))
+        let changed = self.releases.apply_of(owner, change, by);
+        Some(changed.map_err(release_error))
+    }
+
+    fn version_of(&self, owner: &AdapterOwner) -> Option<Result<LoadedVersion, ReleaseError>> {
+        Some(self.releases.version_of(owner).map_err(release_error))
+    }
+}
+
+fn release_error(error: TrainingError) -> ReleaseError {
+    match error {
+        TrainingError::Journal(error) => ReleaseError::Journal(error),
+        TrainingError::Publish(_) | TrainingError::EngineVersionMismatch { .. } => {
+            ReleaseError::Unavailable(error.to_string())
+        }
+        other => ReleaseError::Unservable(other.to_string()),
     }
 }

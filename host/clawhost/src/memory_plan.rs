@@ -3,7 +3,9 @@
 //! adds them up and compares them with what is available.
 
 use anyhow::{Result, bail};
-use clawhost_config::{Config, DeviceChoice, EngineConfig, TrainableParameters, size_text};
+use clawhost_config::{
+    AdapterScope, Config, DeviceChoice, EngineConfig, TrainableParameters, size_text,
+};
 use clawhost_cpu::{CpuMemory, HostMemory};
 use clawhost_cuda::CudaMemory;
 use clawhost_engine::TrainLimits;
@@ -252,7 +254,11 @@ impl MemoryPlan {
     ) -> Result<()> {
         let options = &config.training;
         let full = options.parameters == TrainableParameters::Full;
-        let served = GatewayOptions::new("").versions_in_memory(full);
+        let served = GatewayOptions::new("").versions_in_memory(full)
+            + match options.adapters {
+                AdapterScope::Shared => 0,
+                AdapterScope::Key | AdapterScope::User => options.max_loaded_adapters,
+            };
         let shape = match full {
             true => "training.parameters = \"full\"".to_owned(),
             false => format!("training.lora.rank = {}", options.lora.rank),

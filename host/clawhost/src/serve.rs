@@ -155,6 +155,7 @@ impl Server {
                 keys,
                 server: config.server.clone(),
                 experience: config.experience_options(),
+                adapters: config.training.adapters,
                 allowed_origins,
                 tls,
                 ..GatewayOptions::new(name.clone())

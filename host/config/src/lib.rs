@@ -57,11 +57,11 @@ pub use sections::sandbox::{SandboxConfig, SandboxProfile};
 pub use sections::server::ServerConfig;
 pub use sections::sessions::SessionOptions;
 pub use sections::training::{
-    AdvantageOptions, Aggregation, ComparisonScope, DistillationDivergence, DistillationKind,
-    Estimator, HintSelection, ImportanceLevel, ImportanceSamplingMode, KlEstimator, LogOptions,
-    LoraSpec, LossMethod, LossOptions, LrScheduleShape, OldLogprobsSource, OptimizerOptions,
-    PairLoss, PairOptions, RehearsalOptions, StepComparison, Target, TeacherEndpoint,
-    TeacherOptions, TeacherSource, TopKSource, TrainableParameters, TrainingMethod,
-    TrainingOptions, VerificationOptions,
+    AdapterScope, AdvantageOptions, Aggregation, ComparisonScope, DistillationDivergence,
+    DistillationKind, Estimator, HintSelection, ImportanceLevel, ImportanceSamplingMode,
+    KlEstimator, LogOptions, LoraSpec, LossMethod, LossOptions, LrScheduleShape, OldLogprobsSource,
+    OptimizerOptions, PairLoss, PairOptions, RehearsalOptions, StepComparison, Target,
+    TeacherEndpoint, TeacherOptions, TeacherSource, TopKSource, TrainableParameters,
+    TrainingMethod, TrainingOptions, VerificationOptions,
 };
 pub use size::{SizeText, parse_size, size_text};

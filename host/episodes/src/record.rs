@@ -89,6 +89,7 @@ fn new_turn(
             parent: None,
             received_ms: episode.started_ms,
             key: None,
+            owner: None,
             request_digest: format!("episode/{}", plan.group),
             messages: sequence.messages.clone(),
             tools: sequence.tools.clone(),

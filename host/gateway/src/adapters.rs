@@ -8,6 +8,10 @@
 //! | `POST /v1/adapters/pin` `{"version": 3}` | activates a version (default: the active one) and pins it |
 //! | `DELETE /v1/adapters/pin` | removes the pin; the version stays active until a step publishes another |
 //!
+//! With an adapter for each key or user (`training.adapters`), `?owner=` names the one whose versions it is about, such as
+//! `?owner=key:alice`; `?owner=shared` is the shared adapter. Without it, `GET` lists the versions of all owners, and a
+//! change is rejected.
+//!
 //! A change applies to every request that arrives after the response; requests in progress finish on their version. While
 //! a version is pinned, training steps still publish versions, but these are not activated, and promote and rollback are
 //! rejected until the pin is removed. A change that has no effect succeeds. The training crate documents what a change
@@ -15,9 +19,11 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, Request, State};
 use axum::{Extension, Json};
-use clawhost_journal::{AdapterRow, ReleaseChange, ReleaseRow, ReleaseState};
+use clawhost_config::AdapterScope;
+use clawhost_journal::{AdapterOwner, AdapterRow, ReleaseChange, ReleaseRow, ReleaseState};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -52,6 +58,14 @@ pub(crate) struct PinFields {
     /// Default: the active version.
     version: Option<Version>,
 }
+
+/// Parameters in the URL.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct OwnerQuery {
+    owner: Option<String>,
+}
+
+type OwnerQueryResult = Result<Query<OwnerQuery>, QueryRejection>;
 
 /// The active version and what a change may do.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -137,17 +151,25 @@ enum ReleaseAct {
 pub(crate) async fn list(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
+    query: OwnerQueryResult,
 ) -> Result<Json<AdapterList>, ApiError> {
     caller.require(Scope::Operator)?;
+    let named = named_owner(query)?;
     let body = shared
         .run_blocking(move |shared| {
             let journal = &shared.journal;
-            let state = journal.release_state()?;
+            let (mut data, mut releases) = (journal.adapters()?, journal.releases(RELEASES)?);
+            if let Some(named) = &named {
+                data.retain(|row| row.owner == *named);
+                releases.retain(|row| row.owner == *named);
+            }
+            let owner = named.flatten();
+            let state = journal.release_state_of(owner.as_ref())?;
             Ok(AdapterList {
                 object: "list",
-                state: release_fields(shared, &state),
-                data: journal.adapters()?,
-                releases: journal.releases(RELEASES)?,
+                state: release_fields(shared, owner.as_ref(), &state)?,
+                data,
+                releases,
             })
         })
         .await?;
@@ -158,34 +180,39 @@ pub(crate) async fn list(
 pub(crate) async fn promote(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
+    query: OwnerQueryResult,
     request: Request,
 ) -> Result<Json<Release>, ApiError> {
     let fields: PromoteFields = read(&shared, &caller, request).await?;
     let version = fields.version.get().cast_unsigned();
-    change(shared, caller, move |_| Ok(ReleaseChange::Promote(version))).await
+    let promote = move |_: &_, _: Option<&_>| Ok(ReleaseChange::Promote(version));
+    change(shared, caller, query, promote).await
 }
 
 /// Reverts the last change.
 pub(crate) async fn rollback(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
+    query: OwnerQueryResult,
     request: Request,
 ) -> Result<Json<Release>, ApiError> {
     body::discard(request).await;
     caller.require(Scope::Operator)?;
-    change(shared, caller, |_| Ok(ReleaseChange::Rollback)).await
+    change(shared, caller, query, |_, _| Ok(ReleaseChange::Rollback)).await
 }
 
 /// Activates a version and pins it.
 pub(crate) async fn pin(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
+    query: OwnerQueryResult,
     request: Request,
 ) -> Result<Json<Release>, ApiError> {
     let fields: PinFields = read(&shared, &caller, request).await?;
     let version = fields.version.map(|version| version.get().cast_unsigned());
-    change(shared, caller, move |shared| {
-        let served = || shared.journal.release_state().map(|state| state.version);
+    change(shared, caller, query, move |shared, owner| {
+        let state = || shared.journal.release_state_of(owner);
+        let served = || state().map(|state| state.version);
         let version = version.map_or_else(served, Ok);
         Ok(ReleaseChange::Pin(version?))
     })
@@ -196,9 +223,10 @@ pub(crate) async fn pin(
 pub(crate) async fn unpin(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
+    query: OwnerQueryResult,
 ) -> Result<Json<Release>, ApiError> {
     caller.require(Scope::Operator)?;
-    change(shared, caller, |_| Ok(ReleaseChange::Unpin)).await
+    change(shared, caller, query, |_, _| Ok(ReleaseChange::Unpin)).await
 }
 
 /// Reads and parses the body.
@@ -214,12 +242,28 @@ async fn read<T: DeserializeOwned>(
 async fn change(
     shared: Arc<Shared>,
     caller: Caller,
-    make_change: impl FnOnce(&Shared) -> Result<ReleaseChange, ApiError> + Send + 'static,
+    query: OwnerQueryResult,
+    make_change: impl FnOnce(&Shared, Option<&AdapterOwner>) -> Result<ReleaseChange, ApiError>
+    + Send
+    + 'static,
 ) -> Result<Json<Release>, ApiError> {
+    let owner = match (named_owner(query)?, shared.options.adapters) {
+        (Some(owner), _) => owner,
+        (None, AdapterScope::Shared) => None,
+        (None, AdapterScope::Key | AdapterScope::User) => {
+            let message = "this server has an adapter for each owner (training.adapters); name the one to change, such as \
+                 `?owner=key:alice`, or `?owner=shared` for the shared adapter";
+            return Err(ApiError::bad_request(message)
+                .param("owner")
+                .code("owner_required"));
+        }
+    };
     let body = shared
         .run_blocking(move |shared| {
-            let change = make_change(shared)?;
-            let changed = shared.control.change_release(change, caller.name());
+            let owner = owner.as_ref();
+            let change = make_change(shared, owner)?;
+            let control = &shared.control;
+            let changed = control.change_release(owner, change, caller.name());
             let changed = changed.ok_or_else(|| {
                 ApiError::not_found(
                     "no_release_chain",
@@ -229,11 +273,26 @@ async fn change(
             let state = changed?;
             Ok(Release {
                 object: "release",
-                state: release_fields(shared, &state),
+                state: release_fields(shared, owner, &state)?,
             })
         })
         .await?;
     Ok(Json(body))
+}
+
+/// The owner that the URL names, if it names one; `Some(None)` is the shared adapter.
+fn named_owner(query: OwnerQueryResult) -> Result<Option<Option<AdapterOwner>>, ApiError> {
+    let Query(query) =
+        query.map_err(|error| ApiError::bad_request(error.body_text()).code("invalid_query"))?;
+    match query.owner.as_deref() {
+        None => Ok(None),
+        Some("shared") => Ok(Some(None)),
+        Some(text) => {
+            let owner = text.parse::<AdapterOwner>();
+            let owner = owner.map_err(|error| ApiError::invalid("owner", error.to_string()))?;
+            Ok(Some(Some(owner)))
+        }
+    }
 }
 
 impl From<ReleaseError> for ApiError {
@@ -246,9 +305,15 @@ impl From<ReleaseError> for ApiError {
     }
 }
 
-fn release_fields(shared: &Shared, state: &ReleaseState) -> ReleaseFields {
-    let active = shared.versions.active(&shared.engine);
-    ReleaseFields {
+fn release_fields(
+    shared: &Shared,
+    owner: Option<&AdapterOwner>,
+    state: &ReleaseState,
+) -> Result<ReleaseFields, ApiError> {
+    let own = owner.and_then(|owner| shared.control.version_of(owner));
+    let own = own.transpose()?;
+    let active = own.unwrap_or_else(|| shared.versions.active(&shared.engine));
+    Ok(ReleaseFields {
         active: AdapterVersion {
             version: active.version,
             digest: active.digest().to_owned(),
@@ -256,5 +321,5 @@ fn release_fields(shared: &Shared, state: &ReleaseState) -> ReleaseFields {
         pinned: state.pinned,
         training_from: state.head,
         rollback_to: state.back,
-    }
+    })
 }

@@ -1,6 +1,7 @@
 //! State and controls of the parts that the gateway does not know itself: judging, training and plugins.
 
-use clawhost_journal::{JournalError, ReleaseChange, ReleaseState};
+use clawhost_engine::LoadedVersion;
+use clawhost_journal::{AdapterOwner, JournalError, ReleaseChange, ReleaseState};
 use serde_json::Value;
 
 use crate::metrics::MetricFamilies;
@@ -27,14 +28,21 @@ pub trait ControlPlane: Send + Sync {
     fn reload_plugins(&self) -> Option<Value> {
         None
     }
-    /// Changes which adapter version is served and returns the new release state. `_by` is the name of the API key that
+    /// Changes which adapter version of an owner is served, or of the shared adapter, and returns the new release state.
+    /// `_by` is the name of the API key that
     /// requested the change; the journal records it. Blocks while a checkpoint is read. `None`: the server cannot change
     /// releases (the default).
     fn change_release(
         &self,
+        _owner: Option<&AdapterOwner>,
         _change: ReleaseChange,
         _by: Option<&str>,
     ) -> Option<Result<ReleaseState, ReleaseError>> {
+        None
+    }
+    /// The loaded adapter version that serves an owner. Blocks while a checkpoint is read. `None`: the server has only the
+    /// shared adapter (the default).
+    fn version_of(&self, _owner: &AdapterOwner) -> Option<Result<LoadedVersion, ReleaseError>> {
         None
     }
 }

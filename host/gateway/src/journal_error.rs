@@ -21,6 +21,9 @@ impl From<JournalError> for ApiError {
             JournalError::UnknownAdapter { .. } => {
                 Self::not_found("unknown_adapter", error.to_string())
             }
+            JournalError::VersionOfAnotherOwner { .. } => {
+                Self::conflict("version_of_another_owner", error.to_string())
+            }
             JournalError::VersionPinned { .. } => {
                 Self::conflict("version_pinned", error.to_string())
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clawhost_config::{ExperienceOptions, ServerConfig};
+use clawhost_config::{AdapterScope, ExperienceOptions, ServerConfig};
 
 use crate::keys::ApiKey;
 use crate::limits::RateLimit;
@@ -24,6 +24,8 @@ pub struct GatewayOptions {
     pub server: ServerConfig,
     /// Whether prompts get the experience of their key. Default: they do not.
     pub experience: ExperienceOptions,
+    /// Whose adapters serve requests. Default: one adapter serves all.
+    pub adapters: AdapterScope,
     /// Origins allowed by CORS. Default: none.
     pub allowed_origins: AllowedOrigins,
     /// TLS certificate and key. Default: plain HTTP.
@@ -62,6 +64,7 @@ impl GatewayOptions {
             model_name: model_name.into(),
             server: ServerConfig::default(),
             experience: ExperienceOptions::default(),
+            adapters: AdapterScope::default(),
             allowed_origins: AllowedOrigins::None,
             tls: None,
             max_head: 32 << 10,

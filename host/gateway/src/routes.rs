@@ -18,6 +18,7 @@ use crate::{
 const NOT_READY: SchemaFn = schema::<health::Readiness>;
 const UNHEALTHY: SchemaFn = schema::<health::Health>;
 
+const ADAPTER_OWNER: &str = "Owner of the versions: `key:NAME`, `user:KEY/USER` or `shared`. Required for changes if each key or user has an adapter.";
 const SESSION_ID: &str = "Session id, or the name that this key gave the session.";
 const RESPONSES_REQUEST: RequestSchema = (
     "ResponsesRequest",
@@ -431,7 +432,8 @@ pub(crate) fn routes() -> Vec<Operation> {
             Json(schema::<adapters::AdapterList>),
             "List the adapter versions, the active one and the last release changes.",
         )
-        .errors(&[503]),
+        .parameter("owner", "query", json!({"type": "string"}), ADAPTER_OWNER)
+        .errors(&[400, 503]),
         post(
             adapters::promote,
             "promote",
@@ -443,7 +445,8 @@ pub(crate) fn routes() -> Vec<Operation> {
             ("PromoteRequest", &[part::<adapters::PromoteFields>]),
             json!({"version": 0}),
         )
-        .errors(&[404, 409, 503]),
+        .parameter("owner", "query", json!({"type": "string"}), ADAPTER_OWNER)
+        .errors(&[400, 404, 409, 503]),
         post(
             adapters::rollback,
             "rollback",
@@ -451,7 +454,8 @@ pub(crate) fn routes() -> Vec<Operation> {
             Json(schema::<adapters::Release>),
             "Activate the version before the last release change.",
         )
-        .errors(&[404, 409, 503]),
+        .parameter("owner", "query", json!({"type": "string"}), ADAPTER_OWNER)
+        .errors(&[400, 404, 409, 503]),
         post(
             adapters::pin,
             "pin",
@@ -460,7 +464,8 @@ pub(crate) fn routes() -> Vec<Operation> {
             "Activate a version and pin it, so that training does not activate another.",
         )
         .body(("PinRequest", &[part::<adapters::PinFields>]), json!({}))
-        .errors(&[404, 409, 503]),
+        .parameter("owner", "query", json!({"type": "string"}), ADAPTER_OWNER)
+        .errors(&[400, 404, 409, 503]),
         delete(
             adapters::unpin,
             "unpin",
@@ -468,7 +473,8 @@ pub(crate) fn routes() -> Vec<Operation> {
             Json(schema::<adapters::Release>),
             "Remove the pin; the version stays active until training publishes another.",
         )
-        .errors(&[404, 409, 503]),
+        .parameter("owner", "query", json!({"type": "string"}), ADAPTER_OWNER)
+        .errors(&[400, 404, 409, 503]),
         get(
             plugins::list,
             "plugins",

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::Request;
-use clawhost_engine::Engine;
-use clawhost_journal::{Journal, JournalError, now_ms, run_blocking};
+use clawhost_config::AdapterScope;
+use clawhost_engine::{Engine, LoadedVersion};
+use clawhost_journal::{AdapterOwner, Journal, JournalError, now_ms, run_blocking};
 use clawhost_sessions::Sessions;
 use futures_util::FutureExt as _;
 use serde_json::Value;
@@ -26,6 +27,9 @@ use crate::versions::Versions;
 
 /// Replies that start concurrently per CPU; one of them may wait for the disk.
 const STARTS_PER_CPU: usize = 2;
+
+/// Longest `user` that has an adapter of its own, in bytes.
+const MAX_USER_BYTES: usize = 256;
 
 /// State that all handlers share.
 pub(crate) struct Shared {
@@ -100,6 +104,45 @@ impl Shared {
     /// Becomes true when shutdown begins.
     pub(crate) fn watch_stopping(&self) -> watch::Receiver<bool> {
         self.stopping.subscribe()
+    }
+
+    /// The owner of the adapter that serves a request and that it trains; `None` is the shared adapter.
+    pub(crate) fn adapter_owner(
+        &self,
+        caller: &Caller,
+        user: Option<&str>,
+    ) -> Result<Option<AdapterOwner>, ApiError> {
+        let key = caller.name();
+        let user = user.filter(|user| !user.trim().is_empty());
+        match (self.options.adapters, user) {
+            (AdapterScope::Shared, _) => Ok(None),
+            (AdapterScope::User, Some(user)) if user.len() > MAX_USER_BYTES => {
+                Err(ApiError::invalid(
+                    "user",
+                    format!(
+                        "each user has an adapter on this server (training.adapters), and `user` is longer than {MAX_USER_BYTES} bytes"
+                    ),
+                ))
+            }
+            (AdapterScope::User, Some(user)) => Ok(Some(AdapterOwner::of_user(key, user))),
+            (AdapterScope::Key | AdapterScope::User, _) => Ok(key.map(AdapterOwner::of_key)),
+        }
+    }
+
+    /// The version that serves a request of this caller with this `model`, and the model name of the response. Blocks while
+    /// the adapter of `owner` is loaded.
+    pub(crate) fn resolve_version(
+        &self,
+        caller: &Caller,
+        owner: Option<&AdapterOwner>,
+        model: Option<&str>,
+    ) -> Result<(LoadedVersion, String), ApiError> {
+        let own = || {
+            let version = owner.and_then(|owner| self.control.version_of(owner));
+            version.transpose().map_err(ApiError::from)
+        };
+        self.versions
+            .resolve(&self.engine, &self.options, model, caller.adapter, own)
     }
 
     /// Runs blocking work, such as a journal query, off the async threads. A panic in it fails the request.

@@ -77,24 +77,35 @@ impl Versions {
     }
 
     /// Resolves the `model` field of a request to a version and the model name of the response. Without a version in
-    /// `model`, the version of the API key (`key_version`) or else the active version is used.
+    /// `model`, the version of the API key (`key_version`), else that of the owner, or else the active version is used.
+    /// `own` loads the version of the request's owner, `None` for the shared adapter. A version of another owner is not
+    /// found.
     pub(crate) fn resolve(
         &self,
         engine: &Engine,
         options: &GatewayOptions,
         model: Option<&str>,
         key_version: Option<u64>,
+        own: impl Fn() -> Result<Option<LoadedVersion>, ApiError>,
     ) -> Result<(LoadedVersion, String), ApiError> {
         let name = &options.model_name;
         let requested = model.unwrap_or("").trim();
-        let default_version = || -> Result<(LoadedVersion, String), ApiError> {
-            let Some(version) = key_version else {
-                return Ok((self.active(engine), name.clone()));
-            };
-            let found = self
+        let find = |version: u64| -> Result<Option<LoadedVersion>, ApiError> {
+            let shared = self
                 .all(engine)
                 .into_iter()
                 .find(|served| served.version == version);
+            match shared {
+                Some(served) => Ok(Some(served)),
+                None => Ok(own()?.filter(|served| served.version == version)),
+            }
+        };
+        let default_version = || -> Result<(LoadedVersion, String), ApiError> {
+            let Some(version) = key_version else {
+                let own = own()?;
+                return Ok((own.unwrap_or_else(|| self.active(engine)), name.clone()));
+            };
+            let found = find(version)?;
             let found = found.map(|served| (served, name.clone()));
             found.ok_or_else(|| {
                 ApiError::unavailable(
@@ -124,12 +135,8 @@ impl Versions {
                 "base" => Some(0),
                 version => version.parse::<u64>().ok(),
             };
-            let found = wanted.and_then(|wanted| {
-                self.all(engine)
-                    .into_iter()
-                    .find(|served| served.version == wanted)
-            });
-            if let Some(served) = found {
+            let found = wanted.map(find).transpose()?;
+            if let Some(served) = found.flatten() {
                 return Ok((served, requested.to_owned()));
             }
         } else if options

@@ -100,6 +100,7 @@ fn arrival(session: SessionId, number: u32, position: u32, previous: Option<Turn
             parent: previous,
             received_ms: ms,
             key: None,
+            owner: None,
             request_digest: format!("{number:064x}"),
             messages,
             tools: Vec::new(),

@@ -194,6 +194,18 @@ pub enum JournalError {
         /// The requested version.
         version: u64,
     },
+    /// The version is in the chain of another owner.
+    #[error(
+        "adapter version {version} is not in the chain of {named}: it belongs to {owner}; name that owner with `owner`"
+    )]
+    VersionOfAnotherOwner {
+        /// The requested version.
+        version: u64,
+        /// The owner of the version.
+        owner: String,
+        /// The owner that the request names.
+        named: String,
+    },
     /// A pinned version blocks the change.
     #[error(
         "version {version} is pinned: unpin it with `DELETE /v1/adapters/pin`, or pin another version"

@@ -91,17 +91,17 @@ pub use journal::Journal;
 pub use judgements::REPLACED_BY_LATER_JUDGEMENT;
 pub use pairs::{ALREADY_TRAINED, PairQuery, PairReply, PairTurns, PreferencePair};
 pub use records::{
-    AdapterRow, CandidateAgreement, Completion, Counts, DistilledExperience, DistilledTurn,
-    EphemeralNote, EpisodeStep, EvidenceSnapshot, ExperienceEdit, ExperienceEntry, ExperienceState,
-    Feedback, Finish, ForgetRecord, Fork, HintOutcome, HintPlacement, HintRecord, HintSource,
-    JudgementOutcome, JudgementRecord, JudgingState, MatchCandidate, MatchDecision, MatchMark,
-    MatchRecord, NeutralChoice, NewAdapter, NewEpisode, NewEpisodeTurn, NewExperience, NewHint,
-    NewJudgement, NewRequest, NewRetraction, NewSample, NewStep, NewTurn, NextState,
-    NextStateReport, PluginEntry, PluginKeyPage, PluginMetrics, PluginPutOutcome, PluginQuota,
-    PluginScope, PromptExperience, PromptInputs, QueuedSample, ReceiptRecord, ReleaseAction,
-    ReleaseChange, ReleaseRow, ReleaseState, Retraction, SampleHint, SampleProvenance,
-    SampleRecord, SampleState, SamplingRecord, SessionRecord, SessionUpsert, StaleCount,
-    StepCommit, StepOutcome, StepRecord, TurnKind, TurnRecord, TurnState, TurnSummary,
+    AdapterOwner, AdapterRow, CandidateAgreement, Completion, Counts, DistilledExperience,
+    DistilledTurn, EphemeralNote, EpisodeStep, EvidenceSnapshot, ExperienceEdit, ExperienceEntry,
+    ExperienceState, Feedback, Finish, ForgetRecord, Fork, HintOutcome, HintPlacement, HintRecord,
+    HintSource, JudgementOutcome, JudgementRecord, JudgingState, MatchCandidate, MatchDecision,
+    MatchMark, MatchRecord, NeutralChoice, NewAdapter, NewEpisode, NewEpisodeTurn, NewExperience,
+    NewHint, NewJudgement, NewRequest, NewRetraction, NewSample, NewStep, NewTurn, NextState,
+    NextStateReport, OwnerError, OwnerQueue, PluginEntry, PluginKeyPage, PluginMetrics,
+    PluginPutOutcome, PluginQuota, PluginScope, PromptExperience, PromptInputs, QueuedSample,
+    ReceiptRecord, ReleaseAction, ReleaseChange, ReleaseRow, ReleaseState, Retraction, SampleHint,
+    SampleProvenance, SampleRecord, SampleState, SamplingRecord, SessionRecord, SessionUpsert,
+    StaleCount, StepCommit, StepOutcome, StepRecord, TurnKind, TurnRecord, TurnState, TurnSummary,
     VerdictOutcome, VerdictRecord, VerdictSource, VoteRecord,
 };
 pub use recovery::{RecoveryReport, recover_journal};

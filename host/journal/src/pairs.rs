@@ -14,6 +14,7 @@ use crate::error::{DbError, JournalError};
 use crate::ids::TurnId;
 use crate::journal::Journal;
 use crate::judgements::REPLACED_BY_LATER_JUDGEMENT;
+use crate::records::AdapterOwner;
 use crate::records::Finish;
 use crate::retractions::NEXT_STATE_RETRACTED;
 use crate::rows;
@@ -60,10 +61,12 @@ pub struct PreferencePair {
 }
 
 /// Which pairs a query returns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PairQuery {
     /// Whether replies that were accepted at once are returned too.
     pub with_kept: bool,
+    /// Only replies of this owner; `None` is the shared adapter.
+    pub owner: Option<AdapterOwner>,
     /// Only replies received at or after this time, unix milliseconds.
     pub since_ms: i64,
     /// Tokens of the prompt and the longer reply together, at most.
@@ -82,11 +85,11 @@ impl Journal {
     pub fn preference_pairs(&self, query: &PairQuery) -> Result<Vec<PreferencePair>, JournalError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(&rated_turn_sql(
-                "AND s.reward > 0 AND t.received_ms >= ?1
+                "AND s.reward > 0 AND t.received_ms >= ?1 AND t.owner IS ?3
                  AND t.id > (SELECT COALESCE(MAX(id), 0) FROM turns) - ?2
                  ORDER BY t.id DESC",
             ))?;
-            let mut rows = statement.query((query.since_ms, MAX_SCANNED_TURNS))?;
+            let mut rows = statement.query((query.since_ms, MAX_SCANNED_TURNS, &query.owner))?;
             let mut pairs = Vec::new();
             while pairs.len() < query.limit {
                 let Some(row) = rows.next()? else { break };
@@ -136,6 +139,7 @@ struct RatedTurn {
     id: TurnId,
     parent: Option<i64>,
     request: i64,
+    owner: Option<AdapterOwner>,
     reward: f32,
     finish: Finish,
     /// The request whose user message is the turn's next state.
@@ -147,7 +151,7 @@ struct RatedTurn {
 /// SQL: turns with the reward of their newest sample, if no later evidence or retraction invalidates it.
 fn rated_turn_sql(clause: &str) -> String {
     format!(
-        "SELECT t.id, t.parent, t.request, s.reward, p.finish,
+        "SELECT t.id, t.parent, t.request, t.owner, s.reward, p.finish,
             (SELECT source.request FROM next_states n JOIN turns source ON source.id = n.source
                 WHERE n.turn = t.id AND EXISTS (SELECT 1 FROM json_each(n.messages) message
                     WHERE json_extract(message.value, '$.role') = 'user')) AS next_request,
@@ -171,6 +175,7 @@ impl RatedTurn {
             id: TurnId(row.get("id")?),
             parent: row.get("parent")?,
             request: row.get("request")?,
+            owner: row.get("owner")?,
             reward,
             finish: row.get("finish")?,
             next_request: row.get("next_request")?,
@@ -192,9 +197,12 @@ fn redos_of(conn: &Connection, rejected: &RatedTurn) -> Result<Vec<RatedTurn>, D
     if !(rejected.reward < 0.0 && rejected.complained) {
         return Ok(Vec::new());
     }
-    let clause = "AND t.parent = ?1 AND t.request = ?2 ORDER BY t.id";
+    let clause = "AND t.parent = ?1 AND t.request = ?2 AND t.owner IS ?3 ORDER BY t.id";
     let mut statement = conn.prepare_cached(&rated_turn_sql(clause))?;
-    let found = statement.query_map((rejected.id.0, rejected.next_request), RatedTurn::from_row)?;
+    let found = statement.query_map(
+        (rejected.id.0, rejected.next_request, &rejected.owner),
+        RatedTurn::from_row,
+    )?;
     Ok(found.collect::<Result<_, _>>()?)
 }
 
@@ -210,7 +218,9 @@ fn pair_of_accepted(conn: &Connection, accepted: &RatedTurn) -> Result<Option<Pa
             break;
         };
         let asked_again = before.complained && before.next_request == Some(request);
-        if !(before.reward < 0.0 && asked_again) {
+        // What one owner complained about is not what another one wants.
+        let same_owner = before.owner == accepted.owner;
+        if !(before.reward < 0.0 && asked_again && same_owner) {
             break;
         }
         if rejected.len() == MAX_REJECTED {

@@ -14,7 +14,7 @@ use crate::clock::now_ms;
 use crate::codec::{Unsigned, encode_u64};
 use crate::error::{DbError, JournalError};
 use crate::journal::Journal;
-use crate::records::{ReleaseAction, ReleaseChange, ReleaseRow, ReleaseState};
+use crate::records::{AdapterOwner, ReleaseAction, ReleaseChange, ReleaseRow, ReleaseState};
 
 /// The fields of the last release that a new one needs.
 struct LastRelease {
@@ -26,15 +26,26 @@ struct LastRelease {
 }
 
 impl Journal {
-    /// The served version and the version that training continues from.
+    /// The served version of the shared adapter and the version that training continues from.
     ///
     /// # Errors
     /// Database errors.
     pub fn release_state(&self) -> Result<ReleaseState, JournalError> {
-        self.read(release_state)
+        self.release_state_of(None)
     }
 
-    /// The last releases, newest first.
+    /// As [`Journal::release_state`], of the chain of an owner.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn release_state_of(
+        &self,
+        owner: Option<&AdapterOwner>,
+    ) -> Result<ReleaseState, JournalError> {
+        self.read(|conn| release_state(conn, owner))
+    }
+
+    /// The last releases of all owners, newest first.
     ///
     /// # Errors
     /// Database errors.
@@ -58,16 +69,29 @@ impl Journal {
         change: ReleaseChange,
         by: Option<&str>,
     ) -> Result<ReleaseState, JournalError> {
+        self.apply_release_change_of(None, change, by)
+    }
+
+    /// As [`Journal::apply_release_change`], in the chain of an owner.
+    ///
+    /// # Errors
+    /// As [`Journal::apply_release_change`], and [`JournalError::VersionOfAnotherOwner`].
+    pub fn apply_release_change_of(
+        &self,
+        owner: Option<&AdapterOwner>,
+        change: ReleaseChange,
+        by: Option<&str>,
+    ) -> Result<ReleaseState, JournalError> {
         self.write(|tx| {
-            let now = release_state(tx)?;
-            let (act, version) = resolve_change(tx, change, &now)?;
+            let now = release_state(tx, owner)?;
+            let (act, version) = resolve_change(tx, owner, change, &now)?;
             let held = act == ReleaseAction::Pin;
             if version == now.version && held == now.pinned {
                 return Ok(now);
             }
-            set_active_adapter(tx, version)?;
-            insert_release(tx, act, version, held, by)?;
-            release_state(tx)
+            set_active_adapter(tx, owner, version)?;
+            insert_release(tx, owner, act, version, held, by)?;
+            release_state(tx, owner)
         })
     }
 
@@ -75,14 +99,19 @@ impl Journal {
     ///
     /// # Errors
     /// As [`Journal::apply_release_change`].
-    pub fn preview_release_change(&self, change: ReleaseChange) -> Result<u64, JournalError> {
-        self.read(|conn| Ok(resolve_change(conn, change, &release_state(conn)?)?.1))
+    pub fn preview_release_change(
+        &self,
+        owner: Option<&AdapterOwner>,
+        change: ReleaseChange,
+    ) -> Result<u64, JournalError> {
+        self.read(|conn| Ok(resolve_change(conn, owner, change, &release_state(conn, owner)?)?.1))
     }
 }
 
 /// The action and the served version that a change results in, or why it is not allowed.
 fn resolve_change(
     conn: &Connection,
+    owner: Option<&AdapterOwner>,
     change: ReleaseChange,
     now: &ReleaseState,
 ) -> Result<(ReleaseAction, u64), DbError> {
@@ -101,22 +130,42 @@ fn resolve_change(
             (ReleaseAction::Rollback, version)
         }
     };
-    let known = version == 0
-        || conn
-            .prepare_cached("SELECT 1 FROM adapters WHERE version = ?1")?
-            .exists([i64::try_from(version).unwrap_or(i64::MAX)])?;
-    if known {
-        Ok((act, version))
-    } else {
-        Err(JournalError::UnknownAdapter { version }.into())
+    if version == 0 {
+        return Ok((act, version));
+    }
+    let found: Option<Option<AdapterOwner>> = conn
+        .prepare_cached("SELECT owner FROM adapters WHERE version = ?1")?
+        .query_row([i64::try_from(version).unwrap_or(i64::MAX)], |row| {
+            row.get(0)
+        })
+        .optional()?;
+    match found {
+        Some(found) if found.as_ref() == owner => Ok((act, version)),
+        Some(found) => Err(JournalError::VersionOfAnotherOwner {
+            version,
+            owner: owner_text(found.as_ref()),
+            named: owner_text(owner),
+        }
+        .into()),
+        None => Err(JournalError::UnknownAdapter { version }.into()),
     }
 }
 
-/// The current release state.
-pub(crate) fn release_state(conn: &Connection) -> Result<ReleaseState, DbError> {
-    let Some(last) = last_release(conn)? else {
+fn owner_text(owner: Option<&AdapterOwner>) -> String {
+    owner.map_or_else(
+        || "the shared adapter".to_owned(),
+        |owner| format!("`{owner}`"),
+    )
+}
+
+/// The current release state of an owner's chain.
+pub(crate) fn release_state(
+    conn: &Connection,
+    owner: Option<&AdapterOwner>,
+) -> Result<ReleaseState, DbError> {
+    let Some(last) = last_release(conn, owner)? else {
         return Ok(ReleaseState {
-            head: line_head(conn, 0)?.unwrap_or(0),
+            head: line_head(conn, owner, 0)?.unwrap_or(0),
             ..ReleaseState::default()
         });
     };
@@ -129,14 +178,18 @@ pub(crate) fn release_state(conn: &Connection) -> Result<ReleaseState, DbError> 
         version: last.version,
         pinned: last.pinned,
         line: last.line,
-        head: line_head(conn, last.line)?.unwrap_or(last.version),
+        head: line_head(conn, owner, last.line)?.unwrap_or(last.version),
         back,
     })
 }
 
 /// Records the release of a step's adapter, which is already marked active.
-pub(crate) fn record_step_release(tx: &Transaction<'_>, version: u64) -> Result<(), DbError> {
-    insert_release(tx, ReleaseAction::Step, version, false, None)?;
+pub(crate) fn record_step_release(
+    tx: &Transaction<'_>,
+    owner: Option<&AdapterOwner>,
+    version: u64,
+) -> Result<(), DbError> {
+    insert_release(tx, owner, ReleaseAction::Step, version, false, None)?;
     tx.prepare_cached(
         "UPDATE adapters SET line = (SELECT MAX(id) FROM releases) WHERE version = ?1",
     )?
@@ -145,20 +198,29 @@ pub(crate) fn record_step_release(tx: &Transaction<'_>, version: u64) -> Result<
 }
 
 /// The newest adapter version of a line (see [`ReleaseState::line`]).
-fn line_head(conn: &Connection, line: i64) -> Result<Option<u64>, DbError> {
+fn line_head(
+    conn: &Connection,
+    owner: Option<&AdapterOwner>,
+    line: i64,
+) -> Result<Option<u64>, DbError> {
+    // Line 0, before the first release, is that of every owner.
     let head: Option<Unsigned> = conn
-        .prepare_cached("SELECT MAX(version) FROM adapters WHERE line = ?1")?
-        .query_row([line], |row| row.get(0))?;
+        .prepare_cached("SELECT MAX(version) FROM adapters WHERE line = ?1 AND owner IS ?2")?
+        .query_row((line, owner), |row| row.get(0))?;
     Ok(head.map(|Unsigned(version)| version))
 }
 
 /// Marks a version as the active adapter.
-fn set_active_adapter(tx: &Transaction<'_>, version: u64) -> Result<(), DbError> {
+fn set_active_adapter(
+    tx: &Transaction<'_>,
+    owner: Option<&AdapterOwner>,
+    version: u64,
+) -> Result<(), DbError> {
     let number = encode_u64(version, "adapter version")?;
     tx.prepare_cached(
-        "UPDATE adapters SET state = 'retired' WHERE state = 'active' AND version <> ?1",
+        "UPDATE adapters SET state = 'retired' WHERE state = 'active' AND version <> ?1 AND owner IS ?2",
     )?
-    .execute([number])?;
+    .execute((number, owner))?;
     tx.prepare_cached("UPDATE adapters SET state = 'active' WHERE version = ?1")?
         .execute([number])?;
     Ok(())
@@ -166,12 +228,13 @@ fn set_active_adapter(tx: &Transaction<'_>, version: u64) -> Result<(), DbError>
 
 fn insert_release(
     tx: &Transaction<'_>,
+    owner: Option<&AdapterOwner>,
     act: ReleaseAction,
     version: u64,
     pinned: bool,
     by: Option<&str>,
 ) -> Result<(), DbError> {
-    let last = last_release(tx)?;
+    let last = last_release(tx, owner)?;
     let same = last.as_ref().map_or(0, |last| last.version) == version;
     // Pinning and unpinning keep the line and the rollback target.
     let back = match (act, &last) {
@@ -185,8 +248,8 @@ fn insert_release(
     };
     let id = tx
         .prepare_cached(
-            "INSERT INTO releases (ms, version, act, by, pinned, line, back)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            "INSERT INTO releases (ms, version, act, by, pinned, line, back, owner)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         )?
         .insert((
             now_ms(),
@@ -196,6 +259,7 @@ fn insert_release(
             pinned,
             last.map_or(0, |last| last.line),
             back,
+            owner,
         ))?;
     if !same {
         tx.prepare_cached("UPDATE releases SET line = id WHERE id = ?1")?
@@ -204,9 +268,13 @@ fn insert_release(
     Ok(())
 }
 
-fn last_release(conn: &Connection) -> Result<Option<LastRelease>, DbError> {
-    let mut statement = conn.prepare_cached("SELECT * FROM releases ORDER BY id DESC LIMIT 1")?;
-    Ok(statement.query_row([], last_release_row).optional()?)
+fn last_release(
+    conn: &Connection,
+    owner: Option<&AdapterOwner>,
+) -> Result<Option<LastRelease>, DbError> {
+    let mut statement =
+        conn.prepare_cached("SELECT * FROM releases WHERE owner IS ?1 ORDER BY id DESC LIMIT 1")?;
+    Ok(statement.query_row([owner], last_release_row).optional()?)
 }
 
 fn release_by_id(conn: &Connection, id: i64) -> Result<LastRelease, DbError> {
@@ -234,5 +302,6 @@ fn release_row(row: &Row<'_>) -> rusqlite::Result<ReleaseRow> {
         act: row.get("act")?,
         by: row.get("by")?,
         pinned: row.get("pinned")?,
+        owner: row.get("owner")?,
     })
 }

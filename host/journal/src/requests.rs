@@ -207,9 +207,9 @@ fn insert_turn(
     let id = tx
         .prepare_cached(
             "INSERT INTO turns (session, seq, request, response_id, choice, grp, kind, parent,
-                received_ms, key, temperature, adapter_version, adapter_digest, model, state, judging,
+                received_ms, key, owner, temperature, adapter_version, adapter_digest, model, state, judging,
                 sampling, matched)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
         )?
         .insert(rusqlite::params![
             session.as_str(),
@@ -222,6 +222,7 @@ fn insert_turn(
             turn.parent.map(|parent| parent.0),
             turn.received_ms,
             turn.key,
+            turn.owner,
             finite(turn.sampling.params.full_temperature(), "the temperature")?,
             encode_u64(turn.adapter_version, "adapter version")?,
             turn.adapter_digest,

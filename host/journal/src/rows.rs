@@ -249,6 +249,7 @@ fn turn(row: &Row<'_>) -> rusqlite::Result<TurnRecord> {
         parent: row.get::<_, Option<i64>>("parent")?.map(TurnId),
         received_ms: row.get("received_ms")?,
         key: row.get("key")?,
+        owner: row.get("owner")?,
         request_digest: row.get("digest")?,
         messages: json(row, "messages")?,
         tools: json(row, "tools")?,
@@ -398,6 +399,7 @@ fn adapter(row: &Row<'_>) -> rusqlite::Result<AdapterRow> {
         created_ms: row.get("created_ms")?,
         state: row.get("state")?,
         step: row.get::<_, Option<i64>>("step")?.map(StepId),
+        owner: row.get("owner")?,
     })
 }
 
@@ -414,6 +416,7 @@ fn step(row: &Row<'_>) -> rusqlite::Result<StepRecord> {
         trained_count: column_as(row, "trained_count", |Unsigned(number)| number)?,
         dropped_count: column_as(row, "dropped_count", |Unsigned(number)| number)?,
         adapter: None,
+        owner: row.get("owner")?,
     })
 }
 

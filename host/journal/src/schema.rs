@@ -25,6 +25,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("schema/0010.sql"),
     include_str!("schema/0011.sql"),
     include_str!("schema/0012.sql"),
+    include_str!("schema/0013.sql"),
 ];
 
 /// SQLite `application_id` of journals: "claw" in ASCII.
@@ -357,7 +358,7 @@ mod tests {
         )
         .unwrap();
         migrate(&mut conn, here(), MIGRATIONS).unwrap();
-        let state = crate::releases::release_state(&conn).unwrap();
+        let state = crate::releases::release_state(&conn, None).unwrap();
         assert_eq!((state.version, state.head), (3, 3));
         assert_eq!((state.back, state.pinned), (Some(1), false));
     }

@@ -11,8 +11,8 @@ use crate::error::{DbError, JournalError};
 use crate::ids::{SampleId, StepId};
 use crate::journal::Journal;
 use crate::records::{
-    AdapterRow, NewAdapter, NewStep, QueuedSample, SampleRecord, SampleState, StaleCount,
-    StepCommit, StepOutcome,
+    AdapterOwner, AdapterRow, NewAdapter, NewStep, OwnerQueue, QueuedSample, SampleRecord,
+    SampleState, StaleCount, StepCommit, StepOutcome,
 };
 use crate::{experience, releases, rows};
 
@@ -20,17 +20,20 @@ use crate::{experience, releases, rows};
 pub const STALE_PREFIX: &str = "stale:";
 
 impl Journal {
-    /// All queued samples, oldest first, without token data.
+    /// The queued samples of an owner (`None`: the shared adapter), oldest first, without token data.
     ///
     /// # Errors
     /// Database errors.
-    pub fn list_queued_samples(&self) -> Result<Vec<QueuedSample>, JournalError> {
+    pub fn list_queued_samples(
+        &self,
+        owner: Option<&AdapterOwner>,
+    ) -> Result<Vec<QueuedSample>, JournalError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(
                 "SELECT s.id, t.grp, t.adapter_version, s.created_ms FROM samples s
-                 JOIN turns t ON t.id = s.turn WHERE s.state = 'queued' ORDER BY s.id",
+                 JOIN turns t ON t.id = s.turn WHERE s.state = 'queued' AND t.owner IS ?1 ORDER BY s.id",
             )?;
-            let samples = statement.query_map([], |row| {
+            let samples = statement.query_map([owner], |row| {
                 let Unsigned(adapter_version) = row.get(2)?;
                 Ok(QueuedSample {
                     id: SampleId(row.get(0)?),
@@ -40,6 +43,30 @@ impl Journal {
                 })
             })?;
             Ok(samples.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// The owners with queued samples, in the order in which they take turns: the one whose last step is the longest ago
+    /// first. Owners without a step come before all others, in the order of their oldest samples.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn owner_queues(&self) -> Result<Vec<OwnerQueue>, JournalError> {
+        self.read(|conn| {
+            let mut statement = conn.prepare_cached(
+                "SELECT t.owner, COUNT(*), MIN(s.created_ms) FROM samples s JOIN turns t ON t.id = s.turn
+                 WHERE s.state = 'queued' GROUP BY t.owner
+                 ORDER BY COALESCE((SELECT MAX(id) FROM steps WHERE steps.owner IS t.owner), 0), MIN(s.id)",
+            )?;
+            let queues = statement.query_map([], |row| {
+                let Unsigned(samples) = row.get(1)?;
+                Ok(OwnerQueue {
+                    owner: row.get(0)?,
+                    samples,
+                    oldest_ms: row.get(2)?,
+                })
+            })?;
+            Ok(queues.collect::<Result<_, _>>()?)
         })
     }
 
@@ -134,7 +161,7 @@ impl Journal {
             .map(|committed| committed.id)
     }
 
-    /// As [`Journal::commit_step`], for a step that started when [`ReleaseState::line`](crate::ReleaseState) was `line`.
+    /// As [`Journal::commit_step`], for a step of the shared adapter that started when [`ReleaseState::line`](crate::ReleaseState) was `line`.
     /// Its adapter is published only if the line is still current and no version is pinned; otherwise it is recorded as
     /// a candidate. If a version is merely pinned, training continues from that candidate.
     ///
@@ -145,13 +172,26 @@ impl Journal {
         step: &NewStep,
         line: Option<i64>,
     ) -> Result<StepCommit, JournalError> {
+        self.commit_step_of(None, step, line)
+    }
+
+    /// As [`Journal::commit_step_at_line`], for the chain of an owner.
+    ///
+    /// # Errors
+    /// As [`Journal::commit_step`].
+    pub fn commit_step_of(
+        &self,
+        owner: Option<&AdapterOwner>,
+        step: &NewStep,
+        line: Option<i64>,
+    ) -> Result<StepCommit, JournalError> {
         self.write(|tx| {
             validate_step(step)?;
             let id = tx
                 .prepare_cached(
                     "INSERT INTO steps (started_ms, ended_ms, outcome, reason, metrics,
-                        trained_count, dropped_count)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                        trained_count, dropped_count, owner)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
                 )?
                 .insert((
                     step.started_ms,
@@ -161,6 +201,7 @@ impl Journal {
                     encode_json(&step.metrics)?,
                     i64::try_from(step.trained.len()).expect("a length fits in an i64"),
                     i64::try_from(step.dropped.len()).expect("a length fits in an i64"),
+                    owner,
                 ))?;
             let id = StepId(id);
             for (sample, advantage) in &step.trained {
@@ -170,15 +211,15 @@ impl Journal {
             for (sample, reason) in &step.dropped {
                 dequeue_sample(tx, *sample, id, SampleState::Dropped, None, Some(reason))?;
             }
-            let before = releases::release_state(tx)?;
+            let before = releases::release_state(tx, owner)?;
             let is_current = line.is_none_or(|line| line == before.line);
             let published = step.outcome == StepOutcome::Published;
             let released = published && is_current && !before.pinned;
             if let Some(adapter) = &step.adapter {
                 let line = (published && is_current).then_some(before.line);
-                insert_adapter(tx, adapter, id, released, line)?;
+                insert_adapter(tx, adapter, owner, id, released, line)?;
                 if released {
-                    releases::record_step_release(tx, adapter.version)?;
+                    releases::record_step_release(tx, owner, adapter.version)?;
                 }
             }
             for (key, value) in &step.meta {
@@ -190,17 +231,19 @@ impl Journal {
             Ok(StepCommit {
                 id,
                 released,
-                state: releases::release_state(tx)?,
+                state: releases::release_state(tx, owner)?,
             })
         })
     }
 
-    /// The active adapter; `None` while the base model is served.
+    /// The active shared adapter; `None` while the base model is served.
     ///
     /// # Errors
     /// Database errors.
     pub fn active_adapter(&self) -> Result<Option<AdapterRow>, JournalError> {
-        self.read(|conn| Ok(rows::adapters(conn, "WHERE state = 'active'")?.pop()))
+        self.read(|conn| {
+            Ok(rows::adapters(conn, "WHERE state = 'active' AND owner IS NULL")?.pop())
+        })
     }
 
     /// All adapters, oldest first.
@@ -276,6 +319,7 @@ fn dequeue_sample(
 fn insert_adapter(
     tx: &Transaction<'_>,
     adapter: &NewAdapter,
+    owner: Option<&AdapterOwner>,
     step: StepId,
     released: bool,
     line: Option<i64>,
@@ -291,12 +335,14 @@ fn insert_adapter(
         .into());
     }
     if released {
-        tx.prepare_cached("UPDATE adapters SET state = 'retired' WHERE state = 'active'")?
-            .execute([])?;
+        tx.prepare_cached(
+            "UPDATE adapters SET state = 'retired' WHERE state = 'active' AND owner IS ?1",
+        )?
+        .execute([owner])?;
     }
     tx.prepare_cached(
-        "INSERT INTO adapters (version, parent, digest, path, provenance, created_ms, state, step, line)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        "INSERT INTO adapters (version, parent, digest, path, provenance, created_ms, state, step, line, owner)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
     )?
     .execute((
         version,
@@ -308,6 +354,7 @@ fn insert_adapter(
         if released { "active" } else { "candidate" },
         step.0,
         line,
+        owner,
     ))?;
     Ok(())
 }

@@ -127,6 +127,7 @@ fn add_turn(journal: &Journal, next: &str) -> TurnId {
             parent: None,
             received_ms: 1,
             key: None,
+            owner: None,
             request_digest: String::new(),
             messages: vec![Message::user(
                 "Tom has 3 apples and gets 4 more. How many now?",

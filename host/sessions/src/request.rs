@@ -1,7 +1,9 @@
 //! Input and output types: a request from the gateway, a reply from the engine.
 
 use clawhost_chat::{AssistantMessage, Message, Tool};
-use clawhost_journal::{Finish, MatchRecord, PromptExperience, SamplingRecord, SessionId, TurnId};
+use clawhost_journal::{
+    AdapterOwner, Finish, MatchRecord, PromptExperience, SamplingRecord, SessionId, TurnId,
+};
 use serde_json::{Map, Value};
 
 /// One chat request before generation.
@@ -23,6 +25,8 @@ pub struct IncomingRequest {
     pub key: Option<String>,
     /// Body field `user`.
     pub user: Option<String>,
+    /// Owner of the adapter that serves this request; `None` is the shared adapter.
+    pub owner: Option<AdapterOwner>,
     /// Trace id of the `traceparent` header.
     pub trace: Option<String>,
     /// The client's request id, which a retry repeats.

@@ -333,6 +333,7 @@ fn arrival(
         parent: decision.parent,
         received_ms: ms,
         key: incoming.key.clone(),
+        owner: incoming.owner.clone(),
         request_digest: decision.digest.clone(),
         messages: incoming.messages.clone(),
         tools: incoming.tools.clone(),

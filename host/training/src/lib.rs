@@ -70,6 +70,7 @@ mod metrics;
 mod offline;
 mod optimizer_state;
 mod options;
+mod owned_versions;
 mod packing;
 mod proof;
 mod publisher;

@@ -97,22 +97,19 @@ impl OfflineTrainer {
         self.trainer.digest()
     }
 
-    /// Runs the next step. None if the queue is empty, or if it holds fewer than `min_batch_size` samples and
-    /// `train_remainder` is false.
+    /// Runs the next step. None if the queue is empty, or if no owner of an adapter has `min_batch_size` queued samples
+    /// and `train_remainder` is false.
     ///
     /// # Errors
     /// The step cannot be recorded; its samples stay queued then.
     pub fn step(&mut self, train_remainder: bool) -> Result<Option<OfflineStep>, TrainingError> {
-        let queued = self.queued()?;
         let min_samples = if train_remainder {
             1
         } else {
             self.trainer.options.min_batch_size
         };
-        if queued < u64::try_from(min_samples).unwrap_or(u64::MAX) {
-            return Ok(None);
-        }
-        let Some(recorded) = self.trainer.step(now_ms())? else {
+        let min_samples = u64::try_from(min_samples).unwrap_or(u64::MAX);
+        let Some(recorded) = self.trainer.step_of_at_least(min_samples, now_ms())? else {
             return Ok(None);
         };
         if let Some(publish_error) = recorded.publish_error {

@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use clawhost_journal::{Journal, JournalError, QueuedSample, SampleId, SampleRecord, StaleCount};
+use clawhost_journal::{
+    AdapterOwner, Journal, JournalError, QueuedSample, SampleId, SampleRecord, StaleCount,
+};
 
 use crate::batch::stale_reason;
 use crate::lineage::Lineage;
@@ -77,9 +79,10 @@ impl StepQueue {
         Self { fresh, stale }
     }
 
-    /// Loads the queue for a step from version `active`.
+    /// Loads the queue of an owner for a step from version `active`.
     pub(crate) fn load(
         journal: &Journal,
+        owner: Option<&AdapterOwner>,
         lineage: &Lineage,
         active: u64,
         options: &TrainingOptions,
@@ -93,7 +96,10 @@ impl StepQueue {
             by_group: by_component || estimator.needs_groups(),
             limit: options.batch_size.saturating_mul(LOOKAHEAD_BATCHES),
         };
-        Ok(Self::select(journal.list_queued_samples()?, &selection))
+        Ok(Self::select(
+            journal.list_queued_samples(owner)?,
+            &selection,
+        ))
     }
 }
 
@@ -108,9 +114,23 @@ pub fn select_next_samples(
     by_component: bool,
 ) -> Result<Vec<SampleRecord>, JournalError> {
     let lineage = Lineage::from_adapters(&journal.adapters()?);
-    let head = journal.release_state()?.head;
-    let queue = StepQueue::load(journal, &lineage, head, options, by_component)?;
+    let owner = next_owner(journal)?;
+    let head = journal.release_state_of(owner.as_ref())?.head;
+    let queue = StepQueue::load(
+        journal,
+        owner.as_ref(),
+        &lineage,
+        head,
+        options,
+        by_component,
+    )?;
     journal.load_queued_samples(&queue.fresh)
+}
+
+/// The owner whose turn it is; the shared adapter if no samples are queued.
+pub(crate) fn next_owner(journal: &Journal) -> Result<Option<AdapterOwner>, JournalError> {
+    let first = journal.owner_queues()?.into_iter().next();
+    Ok(first.and_then(|queue| queue.owner))
 }
 
 /// A note on the number of stale samples and the settings that reduce it; none if no sample went stale.
@@ -151,6 +171,7 @@ mod tests {
                 created_ms: 0,
                 state: "retired".to_owned(),
                 step: None,
+                owner: None,
             })
             .collect();
         Lineage::from_adapters(&rows)

@@ -2,19 +2,19 @@
 //!
 //! The decision depends only on the journal's rows; [`crate::checkpoint`] removes the files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clawhost_config::TrainingOptions;
-use clawhost_journal::AdapterRow;
+use clawhost_journal::{AdapterOwner, AdapterRow};
 
 /// How many checkpoints are kept, and how much of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Retention {
-    /// This many newest versions keep the optimizer state.
+    /// This many newest versions of each owner keep the optimizer state.
     pub(crate) with_optimizer: usize,
     /// Versions divisible by this keep the optimizer state forever; 0 = none.
     pub(crate) every: u64,
-    /// This many newest versions keep the weights; 0 = all.
+    /// This many newest versions of each owner keep the weights; 0 = all.
     pub(crate) with_weights: usize,
 }
 
@@ -55,10 +55,18 @@ impl Retention {
             .flat_map(|row| [row.version, row.parent])
             .chain(protected.iter().copied())
             .collect();
+        // Each owner's versions count on their own.
+        let owners: BTreeMap<u64, Option<&AdapterOwner>> = rows
+            .iter()
+            .map(|row| (row.version, row.owner.as_ref()))
+            .collect();
+        let mut counts: BTreeMap<Option<&AdapterOwner>, usize> = BTreeMap::new();
         newest
             .into_iter()
-            .enumerate()
-            .map(|(place, version)| {
+            .map(|version| {
+                let count = counts.entry(owners[&version]).or_default();
+                let place = *count;
+                *count += 1;
                 let marked = self.every > 0 && version.is_multiple_of(self.every);
                 let kept = if place < self.with_optimizer || marked || needed.contains(&version) {
                     RetentionLevel::Full
@@ -94,6 +102,7 @@ mod tests {
                 }
                 .to_owned(),
                 step: None,
+                owner: None,
             })
             .collect()
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use clawhost_journal::StaleCount;
+use clawhost_journal::{AdapterOwner, StaleCount};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -36,6 +36,9 @@ pub struct TrainingSnapshot {
     pub version: u64,
     /// Digest of that adapter; empty for the base model.
     pub digest: String,
+    /// Owner of that adapter; none is the shared one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<AdapterOwner>,
     /// Outcome of the last step since startup: `published`, `no_signal` or `failed`.
     pub last_outcome: Option<String>,
     /// Why the last step published no adapter.

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use clawhost_engine::{Engine, ForwardError};
-use clawhost_journal::{AdapterRow, Journal, SampleId, now_ms};
+use clawhost_journal::{AdapterOwner, AdapterRow, Journal, SampleId, now_ms};
 use clawhost_model::TrainedWeights;
 use serde_json::json;
 
@@ -46,6 +46,8 @@ pub(crate) struct StepInputs<'a> {
     pub(crate) experience: &'a ExperienceOptions,
     pub(crate) components: &'a StepComponents,
     pub(crate) current: &'a TrainerState,
+    /// Owner of the adapter; none is the shared one.
+    pub(crate) owner: Option<&'a AdapterOwner>,
     /// Scores replies when `training.teacher.source` is `endpoint`.
     pub(crate) teacher: Option<&'a dyn RemoteTeacher>,
     /// Set when the server shuts down.
@@ -75,6 +77,7 @@ impl StepInputs<'_> {
         let component = self.components.advantage(next_adapter_version(adapters));
         let queue = StepQueue::load(
             self.journal,
+            self.owner,
             &lineage,
             self.current.version,
             self.options,
@@ -189,7 +192,7 @@ impl StepInputs<'_> {
             return Ok(StepResult::Failed(reason));
         }
         metrics.seconds = started.elapsed().as_secs_f64();
-        let provenance = pending.commit(json!({
+        let mut provenance = json!({
             "version": version,
             "parent": self.current.version,
             "parent_digest": self.current.digest,
@@ -201,7 +204,11 @@ impl StepInputs<'_> {
             "metrics": metrics,
             "program": concat!("clawhost ", env!("CARGO_PKG_VERSION")),
             "created_ms": now_ms(),
-        }))?;
+        });
+        if let Some(owner) = self.owner {
+            provenance["owner"] = json!(owner);
+        }
+        let provenance = pending.commit(provenance)?;
         tracing::debug!(version, "checkpoint committed");
         Ok(StepResult::Adapter {
             next: Box::new(TrainerState {

@@ -3,13 +3,15 @@
 use std::time::Instant;
 
 use clawhost_config::ExperienceOptions;
-use clawhost_journal::{DistilledExperience, NewAdapter, NewStep, SampleId, StepOutcome, now_ms};
+use clawhost_journal::{
+    AdapterOwner, DistilledExperience, NewAdapter, NewStep, SampleId, StepOutcome, now_ms,
+};
 use serde_json::{Value, json};
 
 use crate::batch::Batch;
 use crate::checkpoint::Checkpoints;
 use crate::metrics::Metrics;
-use crate::trainer_state::{BASELINES_KEY, SIGNAL_KEY, TrainerState};
+use crate::trainer_state::{BASELINES_KEY, SIGNAL_KEY, TrainerState, owner_key};
 
 /// Result of a step's computation.
 pub(crate) enum StepResult {
@@ -30,6 +32,7 @@ pub(crate) struct PreparedStep {
 
 /// Builds the journal record of a step.
 pub(crate) fn build_step_record(
+    owner: Option<&AdapterOwner>,
     current: &TrainerState,
     experience: &ExperienceOptions,
     batch: Batch,
@@ -94,8 +97,8 @@ pub(crate) fn build_step_record(
         .iter()
         .flat_map(|next| {
             [
-                (BASELINES_KEY.to_owned(), next.baselines.to_json()),
-                (SIGNAL_KEY.to_owned(), next.baselines.signal_text()),
+                (owner_key(BASELINES_KEY, owner), next.baselines.to_json()),
+                (owner_key(SIGNAL_KEY, owner), next.baselines.signal_text()),
             ]
         })
         .collect();

@@ -17,7 +17,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use clawhost_engine::Engine;
-use clawhost_journal::{AdapterRow, Journal, NewStep, ReleaseState, StepId, StepOutcome};
+use clawhost_journal::{
+    AdapterOwner, AdapterRow, Journal, NewStep, OwnerQueue, ReleaseState, StepId, StepOutcome,
+};
 use serde_json::Value;
 
 use crate::auxiliary::{AuxiliaryMaterial, TermCache, feedback};
@@ -29,6 +31,7 @@ use crate::error::TrainingError;
 use crate::logging::StepLogs;
 use crate::metrics::Metrics;
 use crate::publisher::{AdapterPublisher, find_adapter};
+use crate::queue::next_owner;
 use crate::rehearsal::Rehearsal;
 use crate::retention::Retention;
 use crate::step::{Attempt, StepInputs, next_adapter_version};
@@ -53,6 +56,8 @@ pub(crate) struct Trainer {
     /// The components of the step in progress.
     pub(crate) step_components: StepComponents,
     pub(crate) current: TrainerState,
+    /// Owner of the chain that `current` belongs to; none is the shared adapter.
+    owner: Option<AdapterOwner>,
     /// Replies of the base model; none without rehearsal.
     rehearsal: Option<Rehearsal>,
     /// Auxiliary losses of earlier steps.
@@ -149,6 +154,7 @@ impl Trainer {
         let current = load_trainer_state(
             &journal,
             &engine,
+            (None, engine.active()),
             &checkpoints,
             &options,
             find_adapter(state.head, &adapters),
@@ -167,6 +173,7 @@ impl Trainer {
             step_components: components.snapshot(),
             components,
             current,
+            owner: None,
             // The callers replace it.
             rehearsal: None,
             terms: TermCache::default(),
@@ -195,26 +202,55 @@ impl Trainer {
         &self.current.digest
     }
 
-    /// When the next step may start, from the queue's length and the age of its oldest sample.
+    /// When the next step may start, from the length of each owner's queue and the age of its oldest sample.
     pub(crate) fn due(&self, now_ms: i64) -> Result<Due, TrainingError> {
-        let queued = usize::try_from(self.journal.queued_count()?).unwrap_or(usize::MAX);
-        if queued >= self.options.min_batch_size && self.publisher.wait_reason()?.is_some() {
+        let mut soonest = Due::Later;
+        for queue in self.journal.owner_queues()? {
+            soonest = match (soonest, self.due_of(&queue, now_ms)?) {
+                (Due::Now, _) | (_, Due::Now) => return Ok(Due::Now),
+                (Due::In(one), Due::In(other)) => Due::In(one.min(other)),
+                (Due::Later, due) | (due, Due::Later) => due,
+            };
+        }
+        Ok(soonest)
+    }
+
+    fn due_of(&self, queue: &OwnerQueue, now_ms: i64) -> Result<Due, TrainingError> {
+        let queued = usize::try_from(queue.samples).unwrap_or(usize::MAX);
+        if queued < self.options.min_batch_size
+            || self
+                .publisher
+                .wait_reason_of(queue.owner.as_ref())?
+                .is_some()
+        {
             return Ok(Due::Later);
         }
         if queued >= self.options.batch_size {
             return Ok(Due::Now);
         }
-        if queued < self.options.min_batch_size {
-            return Ok(Due::Later);
-        }
-        let Some(oldest) = self.journal.oldest_queued_ms()? else {
-            return Ok(Due::Later);
-        };
-        let waited = Duration::from_millis(u64::try_from(now_ms - oldest).unwrap_or(0));
+        let waited = Duration::from_millis(u64::try_from(now_ms - queue.oldest_ms).unwrap_or(0));
         Ok(match self.options.max_wait.checked_sub(waited) {
             None | Some(Duration::ZERO) => Due::Now,
             Some(rest) => Due::In(rest),
         })
+    }
+
+    /// Why training waits although samples are queued, for the first owner that it waits for; none if it does not wait.
+    pub(crate) fn wait_reason(&self) -> Result<Option<String>, TrainingError> {
+        if let Some(reason) = self.publisher.wait_reason()? {
+            return Ok(Some(reason));
+        }
+        for queue in self.journal.owner_queues()? {
+            if let Some(reason) = self.publisher.wait_reason_of(queue.owner.as_ref())? {
+                return Ok(Some(reason));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Owner of the adapter of the last step; none is the shared one.
+    pub(crate) fn owner(&self) -> Option<&AdapterOwner> {
+        self.owner.as_ref()
     }
 
     /// Loads the state from the journal again before the next step. To be called after a panic in [`step`](Self::step).
@@ -222,7 +258,67 @@ impl Trainer {
         self.release_line = None;
     }
 
-    /// Runs one step; none if every queued sample belongs to a group that may still grow.
+    /// Runs one step of the first owner that is due; see [`step`](Self::step).
+    pub(crate) fn step_when_due(
+        &mut self,
+        now_ms: i64,
+    ) -> Result<Option<RecordedStep>, TrainingError> {
+        let mut due = Vec::new();
+        for queue in self.journal.owner_queues()? {
+            if self.due_of(&queue, now_ms)? == Due::Now {
+                due.push(queue.owner);
+            }
+        }
+        self.step_of_first(due, now_ms)
+    }
+
+    /// Runs one step of the first owner with at least this many queued samples; none if every queued sample belongs to a
+    /// group that may still grow.
+    pub(crate) fn step_of_at_least(
+        &mut self,
+        samples: u64,
+        now_ms: i64,
+    ) -> Result<Option<RecordedStep>, TrainingError> {
+        let mut queues = self.journal.owner_queues()?;
+        queues.retain(|queue| queue.samples >= samples);
+        let owners = queues.into_iter().map(|queue| queue.owner).collect();
+        self.step_of_first(owners, now_ms)
+    }
+
+    /// Runs one step of the first owner that has a batch.
+    fn step_of_first(
+        &mut self,
+        owners: Vec<Option<AdapterOwner>>,
+        now_ms: i64,
+    ) -> Result<Option<RecordedStep>, TrainingError> {
+        let mut unloaded = None;
+        for owner in owners {
+            if let Err(error) = self.select_owner(owner) {
+                // The state of one owner does not stop the others.
+                let owner = self.owner.as_ref().map(AdapterOwner::as_str);
+                tracing::error!(owner, %error, "cannot load the adapter to train");
+                unloaded = Some(error);
+                continue;
+            }
+            if let Some(prepared) = self.prepare(now_ms)? {
+                return self.record(prepared).map(Some);
+            }
+        }
+        unloaded.map_or(Ok(None), Err)
+    }
+
+    /// Makes the following steps train the adapter of this owner.
+    fn select_owner(&mut self, owner: Option<AdapterOwner>) -> Result<(), TrainingError> {
+        if self.owner != owner {
+            self.owner = owner;
+            self.release_line = None;
+        }
+        self.sync_with_journal()
+    }
+
+    /// Runs one step of the owner that it was last called for, the shared adapter at first; none if every queued sample
+    /// belongs to a group that may still grow.
+    #[cfg(test)]
     pub(crate) fn step(&mut self, now_ms: i64) -> Result<Option<RecordedStep>, TrainingError> {
         match self.prepare(now_ms)? {
             Some(prepared) => self.record(prepared).map(Some),
@@ -262,7 +358,11 @@ impl Trainer {
     ) -> Result<Option<PreparedStep>, TrainingError> {
         let started = Instant::now();
         self.sync_with_journal()?;
-        if self.publisher.wait_reason()?.is_some() {
+        if self
+            .publisher
+            .wait_reason_of(self.owner.as_ref())?
+            .is_some()
+        {
             return Ok(None);
         }
         let adapters = self.journal.adapters()?;
@@ -281,6 +381,7 @@ impl Trainer {
         let inputs = self.inputs();
         let computed = inputs.compute(&batch, &auxiliary, &adapters, &mut metrics, started)?;
         Ok(Some(build_step_record(
+            self.owner.as_ref(),
             &self.current,
             &self.experience,
             batch,
@@ -294,6 +395,7 @@ impl Trainer {
     pub(crate) fn preview(&mut self, started_ms: i64) -> Result<Option<NewStep>, TrainingError> {
         let started = Instant::now();
         self.step_components = self.components.snapshot();
+        self.select_owner(next_owner(&self.journal)?)?;
         let adapters = self.journal.adapters()?;
         let Some(batch) = self.inputs().build_batch(started_ms, &adapters)? else {
             return Ok(None);
@@ -324,6 +426,7 @@ impl Trainer {
         let times = (started_ms, started);
         Ok(Some(
             build_step_record(
+                self.owner.as_ref(),
                 &self.current,
                 &self.experience,
                 batch,
@@ -340,7 +443,8 @@ impl Trainer {
         let PreparedStep { step, next } = prepared;
         let publisher = self.publisher.clone();
         let guard = publisher.lock();
-        let committed = match self.journal.commit_step_at_line(&step, self.release_line) {
+        let owner = self.owner.as_ref();
+        let committed = match self.journal.commit_step_of(owner, &step, self.release_line) {
             Ok(committed) => committed,
             Err(error) => {
                 self.discard_checkpoint(&step);
@@ -394,7 +498,8 @@ impl Trainer {
 
     /// Reloads the trainer state if an operator or another process changed the active version.
     fn sync_with_journal(&mut self) -> Result<(), TrainingError> {
-        let state = self.journal.release_state()?;
+        let owner = self.owner.as_ref();
+        let state = self.journal.release_state_of(owner)?;
         if Some(state.line) == self.release_line && state.head == self.current.version {
             return Ok(());
         }
@@ -402,12 +507,17 @@ impl Trainer {
         self.current = load_trainer_state(
             &self.journal,
             &self.engine,
+            (owner, self.publisher.initial_version(owner)),
             &self.checkpoints,
             &self.options,
             find_adapter(state.head, &adapters),
             &adapters,
         )?;
         self.release_line = Some(state.line);
+        if self.owner.is_some() {
+            // It is loaded for the requests that need it.
+            return Ok(());
+        }
         let _guard = self.publisher.lock();
         // The operator's change already reached the engine, unless another process made it; and it may have changed again.
         let state = self.journal.release_state()?;
@@ -420,6 +530,12 @@ impl Trainer {
     /// Makes the engine serve the version of `state` and checks that it does.
     fn publish(&self, state: &ReleaseState) -> Result<(), TrainingError> {
         let version = state.version;
+        if let Some(owner) = &self.owner {
+            let weights = self.current.weights.clone();
+            return self
+                .publisher
+                .publish_owned(owner, version, (&self.current.digest, weights));
+        }
         if version == 0 && self.engine.active().version == 0 {
             // Keep the adapter that the operator passed as version 0.
             return Ok(());
@@ -438,7 +554,7 @@ impl Trainer {
     fn remove_old_checkpoints(&self) {
         let apply_retention = || {
             let rows = self.journal.adapters()?;
-            let protected = self.publisher.protected_versions()?;
+            let protected = self.publisher.protected_versions(&rows)?;
             let retention = Retention::from(&self.options);
             self.checkpoints
                 .apply_retention(&rows, retention, &protected)
@@ -460,8 +576,14 @@ impl Trainer {
         }
         let (options, version) = (&self.options, next_adapter_version(adapters));
         let (journal, engine) = (&self.journal, &self.engine);
-        let mut material =
-            AuxiliaryMaterial::load(journal, engine, options, self.terms.clone(), started_ms)?;
+        let mut material = AuxiliaryMaterial::load(
+            journal,
+            engine,
+            options,
+            self.owner.as_ref(),
+            self.terms.clone(),
+            started_ms,
+        )?;
         if let Some(rehearsal) = &mut self.rehearsal {
             let feedback = feedback(journal, &batch.chosen, &material.pairs)?;
             let set = rehearsal.prepare(engine, options, version, &feedback, &self.stop)?;
@@ -480,6 +602,7 @@ impl Trainer {
             experience: &self.experience,
             components: &self.step_components,
             current: &self.current,
+            owner: self.owner.as_ref(),
             teacher: self.teacher.as_deref(),
             stop: &self.stop,
         }

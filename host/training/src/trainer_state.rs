@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use clawhost_engine::Engine;
-use clawhost_journal::{AdapterRow, Journal};
+use clawhost_engine::{Engine, LoadedVersion};
+use clawhost_journal::{AdapterOwner, AdapterRow, Journal};
 use clawhost_model::{Adapter, TrainedWeights};
 use serde_json::Value;
 
@@ -19,6 +19,11 @@ pub(crate) const BASELINES_KEY: &str = "training.baselines";
 /// Key of the running mean of the signal in the journal's `meta` table.
 pub(crate) const SIGNAL_KEY: &str = "training.signal";
 
+/// An owner's variant of a key of the `meta` table.
+pub(crate) fn owner_key(key: &str, owner: Option<&AdapterOwner>) -> String {
+    owner.map_or_else(|| key.to_owned(), |owner| format!("{key}/{owner}"))
+}
+
 /// The state that the next step starts from.
 #[derive(Clone)]
 pub(crate) struct TrainerState {
@@ -30,30 +35,31 @@ pub(crate) struct TrainerState {
     pub(crate) baselines: Baselines,
 }
 
-/// Loads the adapter in `row`; without a row, starts from the base model or from the adapter passed with `--adapter`.
+/// Loads the adapter in `row`, a version of `owner`; without a row, starts from the initial version: the base model or the
+/// adapter passed with `--adapter`.
 pub(crate) fn load_trainer_state(
     journal: &Journal,
     engine: &Engine,
+    (owner, initial): (Option<&AdapterOwner>, LoadedVersion),
     checkpoints: &Checkpoints,
     options: &TrainingOptions,
     row: Option<&AdapterRow>,
     adapters: &[AdapterRow],
 ) -> Result<TrainerState, TrainingError> {
     let empty = Baselines::new(options.baseline_rate, options.initial_baseline);
-    let baselines = match journal.meta(BASELINES_KEY)? {
+    let baselines = match journal.meta(&owner_key(BASELINES_KEY, owner))? {
         Some(text) => empty.with_json(&text)?,
         None => empty,
     };
-    let baselines = match journal.meta(SIGNAL_KEY)? {
+    let baselines = match journal.meta(&owner_key(SIGNAL_KEY, owner))? {
         Some(text) => baselines.with_signal_text(&text)?,
         None => baselines,
     };
     let Some(row) = row else {
         // Start from the operator's adapter if there is one; otherwise from a new adapter or from the base weights,
         // which the first step copies before it changes them.
-        let active = engine.active();
-        let weights = match active.weights {
-            Some(weights) if active.version == 0 => {
+        let weights = match initial.weights {
+            Some(weights) if initial.version == 0 => {
                 check_parameters(options, &weights, || {
                     "the adapter passed with --adapter".to_owned()
                 })?;
@@ -69,7 +75,10 @@ pub(crate) fn load_trainer_state(
             baselines,
         });
     };
-    let newer = adapters.iter().filter(|a| a.version > row.version).count();
+    let newer = adapters
+        .iter()
+        .filter(|a| a.owner == row.owner && a.version > row.version)
+        .count();
     let newest = newer < options.keep_checkpoints;
     let (weights, optimizer_state) =
         load_recorded_version(row, engine, checkpoints, options, newest)?;

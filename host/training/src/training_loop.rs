@@ -229,7 +229,7 @@ impl Worker {
         let (next, recorded) = match self.trainer.due(now_ms())? {
             Due::Now => {
                 self.state.update(|s| s.running = true);
-                let result = self.background.run(|| self.trainer.step(now_ms()));
+                let result = self.background.run(|| self.trainer.step_when_due(now_ms()));
                 self.state.update(|s| s.running = false);
                 match result? {
                     Some(recorded) => (Next::Check, Some(recorded)),
@@ -250,11 +250,12 @@ impl Worker {
     fn update_status(&self, stepped: bool) -> Result<(), TrainingError> {
         let trainer = &self.trainer;
         let queued = trainer.journal().queued_count()?;
-        let waits = trainer.publisher.wait_reason()?;
+        let waits = trainer.wait_reason()?;
         self.state.update(|s| {
             s.queued = queued;
             s.waits = waits;
             s.version = trainer.version();
+            s.owner = trainer.owner().cloned();
             trainer.digest().clone_into(&mut s.digest);
         });
         if stepped {

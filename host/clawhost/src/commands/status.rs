@@ -136,6 +136,7 @@ mod tests {
             created_ms: 0,
             state: "active".to_owned(),
             step: None,
+            owner: None,
         };
         let mut release = ReleaseState::default();
         assert!(serving(None, &release).ends_with("no adapter has been published yet"));

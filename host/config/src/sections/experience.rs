@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::rules::{
     OptionsError, require, require_at_least_one, require_fraction, require_positive,
 };
-use crate::sections::training::TrainingOptions;
+use crate::sections::training::{AdapterScope, TrainingOptions};
 
 /// How the experience of a key is used. Experience is what the hint extractors derived from corrections.
 #[derive(
@@ -93,6 +93,12 @@ impl ExperienceOptions {
         require_fraction("experience.holdout_share", self.holdout_share)?;
         require_at_least_one("experience.retire_turns", self.retire_turns)?;
         require_positive("experience.retire_gap", self.retire_gap)?;
+        require(
+            training.adapters != AdapterScope::User || self.mode == ExperienceMode::Off,
+            "experience.mode",
+            "not \"off\"",
+            "keeps the experience of an API key, which its users would share; use training.adapters = \"key\" and a key for each person, or experience.mode = \"off\"",
+        )?;
         let distils = training.method.uses_hints() && training.teacher.distillation_weight > 0.0;
         require(
             !self.mode.distills() || distils,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::training::{TrainableParameters, TrainingOptions};
+use super::training::{AdapterScope, TrainableParameters, TrainingOptions};
 use crate::rules::{OptionsError, require, require_at_least_one, require_between};
 use crate::secret::Secret;
 
@@ -123,6 +123,12 @@ impl RemoteConfig {
                 "must be between 1ms and 1d",
             )?;
         }
+        require(
+            training.adapters == AdapterScope::Shared,
+            "training.adapters",
+            "key or user",
+            "is not supported with engine.remote, which serves one adapter; use \"shared\"",
+        )?;
         require(
             self.max_logprob_difference > 0.0 && self.max_logprob_difference <= 1.0,
             "engine.remote.max_logprob_difference",

@@ -37,6 +37,8 @@ pub(crate) struct CompletionFields {
     /// Whether the response is a stream of events.
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
+    /// Name of the end user, whose adapter replies if each user has one.
+    user: Option<String>,
 }
 
 /// A number of alternatives. `true`, which some clients send, means 0: only the token itself; `false` means no logprobs.
@@ -72,6 +74,7 @@ impl JsonSchema for Alternatives {
 #[derive(Debug, Clone)]
 pub(super) struct CompletionRequest {
     pub(super) model: Option<String>,
+    pub(super) user: Option<String>,
     pub(super) prompts: Vec<Prompt>,
     pub(super) sampling: SamplingParams,
     /// Tokens to generate; 0 only echoes or scores the prompt.
@@ -115,6 +118,7 @@ impl CompletionRequest {
         sampling.top_logprobs = logprobs.unwrap_or(0);
         Ok(Self {
             model: fields.model,
+            user: fields.user,
             prompts: prompt::parse(&parse::<PromptFields>(body)?, body, engine, max_tokens)?,
             sampling,
             max_tokens,

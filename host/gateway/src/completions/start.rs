@@ -52,13 +52,9 @@ pub(super) async fn start(
             &parse_handle.engine,
             parse_handle.options.max_choices,
         )?;
-        let model_name = request.model.as_deref();
-        let (served, model) = parse_handle.versions.resolve(
-            &parse_handle.engine,
-            &parse_handle.options,
-            model_name,
-            caller.adapter,
-        )?;
+        let owner = parse_handle.adapter_owner(&caller, request.user.as_deref())?;
+        let (served, model) =
+            parse_handle.resolve_version(&caller, owner.as_ref(), request.model.as_deref())?;
         Ok((request, served, model))
     });
     let (request, served, model) = parsed.await?;

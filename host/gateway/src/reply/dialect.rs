@@ -29,13 +29,9 @@ impl RawRequest<'_> {
         &self,
         name: Option<&str>,
     ) -> Result<(LoadedVersion, String), ApiError> {
-        let Shared {
-            versions,
-            engine,
-            options,
-            ..
-        } = self.shared;
-        versions.resolve(engine, options, name, self.caller.adapter)
+        let owner = self.shared.adapter_owner(self.caller, None)?;
+        self.shared
+            .resolve_version(self.caller, owner.as_ref(), name)
     }
 }
 

@@ -56,13 +56,10 @@ impl RequestContext {
 
     fn start_blocking<D: Dialect>(self, mut request: InferenceRequest) -> Result<Reply, ApiError> {
         let shared = self.shared;
-        let (engine, options) = (&shared.engine, &shared.options);
-        let (served, model) = shared.versions.resolve(
-            engine,
-            options,
-            request.model.as_deref(),
-            self.caller.adapter,
-        )?;
+        let engine = &shared.engine;
+        let owner = shared.adapter_owner(&self.caller, request.user.as_deref())?;
+        let (served, model) =
+            shared.resolve_version(&self.caller, owner.as_ref(), request.model.as_deref())?;
         request.sampling.constraint = constraint::from_request(&request, D::FORMAT_FIELD)?;
         let received_ms = now_ms();
         let mut experience = experience::for_request(&shared, &self.caller, &request, received_ms)?;
@@ -94,6 +91,7 @@ impl RequestContext {
             session_done: request.session.done,
             key: self.caller.name().map(str::to_owned),
             user: request.user.clone(),
+            owner,
             trace: ids::trace_id(&self.headers),
             request_id: ids::client_request_id(&self.headers),
             messages: request.messages.clone(),

@@ -28,6 +28,7 @@ mod load;
 mod messages;
 mod model;
 mod operator;
+mod owners;
 mod ownership;
 mod page;
 mod page_in_browser;

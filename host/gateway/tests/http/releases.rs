@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use clawhost_engine::Engine;
+use clawhost_engine::{Engine, LoadedVersion};
 use clawhost_gateway::ReleaseError;
-use clawhost_journal::{Journal, NewAdapter, NewStep, ReleaseChange, ReleaseState, StepOutcome};
+use clawhost_journal::{
+    AdapterOwner, Journal, NewAdapter, NewStep, ReleaseChange, ReleaseState, StepOutcome,
+};
 use clawhost_model::{Adapter, LoraSpec};
 use serde_json::{Value, json};
 
@@ -27,12 +29,25 @@ impl ReleaseChain {
 
     pub(crate) fn change(
         &self,
+        owner: Option<&AdapterOwner>,
         change: ReleaseChange,
         by: Option<&str>,
     ) -> Result<ReleaseState, ReleaseError> {
-        let version = self.journal.preview_release_change(change)?;
-        self.serve(version)?;
-        Ok(self.journal.apply_release_change(change, by)?)
+        let version = self.journal.preview_release_change(owner, change)?;
+        if owner.is_none() {
+            self.serve(version)?;
+        }
+        Ok(self.journal.apply_release_change_of(owner, change, by)?)
+    }
+
+    pub(crate) fn version_of(&self, owner: &AdapterOwner) -> Result<LoadedVersion, ReleaseError> {
+        let version = self.journal.release_state_of(Some(owner))?.version;
+        let adapter = self.adapters.lock().unwrap().get(&version).cloned();
+        let Some(adapter) = adapter else {
+            return Ok(LoadedVersion::base(self.engine.model()));
+        };
+        let loaded = self.engine.load_candidate(version, adapter);
+        loaded.map_err(|error| ReleaseError::Unavailable(error.to_string()))
     }
 
     fn serve(&self, version: u64) -> Result<(), ReleaseError> {
@@ -53,9 +68,14 @@ impl ReleaseChain {
 
     /// As `publish`, with metrics of the step.
     pub(crate) fn publish_with(&self, version: u64, metrics: Value) {
+        self.publish_of(None, version, metrics);
+    }
+
+    /// As `publish_with`, in the chain of an owner.
+    pub(crate) fn publish_of(&self, owner: Option<&AdapterOwner>, version: u64, metrics: Value) {
         let config = self.engine.model().config();
         let adapter = Adapter::init(config, LoraSpec::default(), version);
-        let state = self.journal.release_state().unwrap();
+        let state = self.journal.release_state_of(owner).unwrap();
         let step = NewStep {
             started_ms: 1,
             ended_ms: 2,
@@ -78,8 +98,8 @@ impl ReleaseChain {
             .lock()
             .unwrap()
             .insert(version, Arc::new(adapter));
-        let step = self.journal.commit_step_at_line(&step, Some(state.line));
-        if step.unwrap().released {
+        let step = self.journal.commit_step_of(owner, &step, Some(state.line));
+        if step.unwrap().released && owner.is_none() {
             self.serve(version).unwrap();
         }
     }

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use clawhost_engine::{Engine, EngineOptions};
+use clawhost_engine::{Engine, EngineOptions, LoadedVersion};
 use clawhost_gateway::{
     ControlPlane, Gateway, GatewayOptions, HealthError, MetricFamilies, ReleaseError, StatusSource,
 };
 use clawhost_journal::{
-    Journal, ReleaseChange, ReleaseState, SessionId, TurnId, TurnRecord, TurnState,
+    AdapterOwner, Journal, ReleaseChange, ReleaseState, SessionId, TurnId, TurnRecord, TurnState,
 };
 use clawhost_sessions::{SessionOptions, Sessions};
 use futures_util::{Stream, StreamExt};
@@ -76,10 +76,15 @@ impl StatusSource for Loops {
 impl ControlPlane for Loops {
     fn change_release(
         &self,
+        owner: Option<&AdapterOwner>,
         change: ReleaseChange,
         by: Option<&str>,
     ) -> Option<Result<ReleaseState, ReleaseError>> {
-        Some(self.releases.get()?.change(change, by))
+        Some(self.releases.get()?.change(owner, change, by))
+    }
+
+    fn version_of(&self, owner: &AdapterOwner) -> Option<Result<LoadedVersion, ReleaseError>> {
+        Some(self.releases.get()?.version_of(owner))
     }
 }
 

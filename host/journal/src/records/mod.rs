@@ -7,6 +7,7 @@ mod experience;
 mod hint;
 mod judgement;
 mod matched;
+mod owner;
 mod plugin;
 mod release;
 mod sampling;
@@ -29,6 +30,7 @@ pub use matched::{
     CandidateAgreement, EphemeralNote, Fork, MatchCandidate, MatchDecision, MatchMark, MatchRecord,
     NextStateReport,
 };
+pub use owner::{AdapterOwner, OwnerError, OwnerQueue};
 pub use plugin::{
     PluginEntry, PluginKeyPage, PluginMetrics, PluginPutOutcome, PluginQuota, PluginScope,
     ReceiptRecord,

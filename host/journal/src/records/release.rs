@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::AdapterOwner;
 use crate::string_enum::string_enum;
 
 string_enum! {
@@ -48,6 +49,9 @@ pub struct ReleaseRow {
     pub by: Option<String>,
     /// Whether the version is pinned from then on.
     pub pinned: bool,
+    /// Owner of its chain; `None` is the shared adapter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<AdapterOwner>,
 }
 
 /// The current release.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::DistilledExperience;
+use super::{AdapterOwner, DistilledExperience};
 use crate::ids::{SampleId, StepId};
 use crate::string_enum::string_enum;
 
@@ -109,10 +109,13 @@ pub struct AdapterRow {
     pub provenance: Value,
     /// Time of recording, unix milliseconds.
     pub created_ms: i64,
-    /// `active` (served; at most one), `retired` (was active) or `candidate` (was never active).
+    /// `active` (served; at most one of each owner), `retired` (was active) or `candidate` (was never active).
     pub state: String,
     /// The step that made it.
     pub step: Option<StepId>,
+    /// Owner of its chain; `None` is the shared adapter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<AdapterOwner>,
 }
 
 /// A recorded training step.
@@ -140,4 +143,7 @@ pub struct StepRecord {
     pub dropped_count: u64,
     /// Version of the adapter that it made.
     pub adapter: Option<u64>,
+    /// Owner of the adapter that it trained; `None` is the shared adapter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<AdapterOwner>,
 }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    Feedback, JudgingState, MatchRecord, NewRetraction, PromptExperience, Retraction, SampleState,
-    SamplingRecord, StepOutcome,
+    AdapterOwner, Feedback, JudgingState, MatchRecord, NewRetraction, PromptExperience, Retraction,
+    SampleState, SamplingRecord, StepOutcome,
 };
 use crate::ids::{SampleId, SessionId, TurnId};
 use crate::string_enum::string_enum;
@@ -117,6 +117,9 @@ pub struct NewTurn {
     pub received_ms: i64,
     /// Name of the API key: that of the session.
     pub key: Option<String>,
+    /// Owner of the adapter that serves it and that its samples train; `None` is the shared adapter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<AdapterOwner>,
     /// Digest of the request, used to detect retries.
     pub request_digest: String,
     /// Messages of the request.
@@ -192,6 +195,9 @@ pub struct TurnRecord {
     pub received_ms: i64,
     /// Name of the API key.
     pub key: Option<String>,
+    /// Owner of the adapter that serves it and that its samples train; `None` is the shared adapter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<AdapterOwner>,
     /// Digest of the request.
     pub request_digest: String,
     /// Messages of the request.

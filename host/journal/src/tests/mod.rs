@@ -9,6 +9,7 @@ mod finalize;
 mod forget;
 mod hints;
 mod judgements;
+mod owners;
 mod ownership;
 mod pairs;
 mod plugin_state;
@@ -58,6 +59,7 @@ pub(super) fn new_turn(parent: Option<TurnId>) -> NewTurn {
         parent,
         received_ms: 1_000,
         key: Some("home".to_owned()),
+        owner: None,
         request_digest: "d1".to_owned(),
         messages: vec![Message::user("what is 7 × 8?")],
         tools: Vec::new(),

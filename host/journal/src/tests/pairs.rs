@@ -76,6 +76,7 @@ impl Conversation {
     fn query(&self, with_kept: bool, limit: usize, max_tokens: usize) -> Vec<PreferencePair> {
         let query = PairQuery {
             with_kept,
+            owner: None,
             since_ms: 0,
             max_tokens,
             limit,
@@ -146,6 +147,7 @@ fn pairs_come_newest_first_within_the_limits() {
     );
     let later = PairQuery {
         with_kept: false,
+        owner: None,
         since_ms: 1_001,
         max_tokens: 100,
         limit: 9,

@@ -324,6 +324,7 @@ impl Fixture {
             parent: None,
             received_ms: 1,
             key: Some("laptop".to_owned()),
+            owner: None,
             request_digest: format!("d{turn_count}"),
             messages: template.messages,
             tools: template.tools,

@@ -30,6 +30,7 @@ pub(crate) fn turn(id: i64) -> TurnRecord {
         parent: None,
         received_ms: 0,
         key: None,
+        owner: None,
         request_digest: String::new(),
         messages: vec![Message::user("hi")],
         tools: Vec::new(),

@@ -1,7 +1,7 @@
 //! What the auxiliary losses of a step draw from: pairs from the journal, and the base model's replies.
 
 use clawhost_engine::Engine;
-use clawhost_journal::{Journal, PairQuery, PreferencePair};
+use clawhost_journal::{AdapterOwner, Journal, PairQuery, PreferencePair};
 
 use crate::auxiliary::terms::TermCache;
 use crate::error::TrainingError;
@@ -25,12 +25,13 @@ pub(crate) struct AuxiliaryMaterial {
 }
 
 impl AuxiliaryMaterial {
-    /// Reads the pairs. A pair that the model cannot read, or that is longer than a sample may be, is left out. The caller
+    /// Reads the pairs of an owner. A pair that the model cannot read, or that is longer than a sample may be, is left out. The caller
     /// adds the rehearsal.
     pub(crate) fn load(
         journal: &Journal,
         engine: &Engine,
         options: &TrainingOptions,
+        owner: Option<&AdapterOwner>,
         terms: TermCache,
         started_ms: i64,
     ) -> Result<Self, TrainingError> {
@@ -41,6 +42,7 @@ impl AuxiliaryMaterial {
             let max_age = i64::try_from(options.pairs.max_age.as_millis()).unwrap_or(i64::MAX);
             pairs = journal.preference_pairs(&PairQuery {
                 with_kept: !preference.compares(),
+                owner: owner.cloned(),
                 since_ms: started_ms.saturating_sub(max_age),
                 max_tokens: max_sample_tokens(options, config.max_position_embeddings),
                 limit: options.pairs.window,

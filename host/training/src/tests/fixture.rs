@@ -10,14 +10,14 @@ use clawhost_cpu::CpuBackend;
 use clawhost_engine::backend::{Batch, RowOutput, Runner};
 use clawhost_engine::testing::WrappedBackend;
 use clawhost_engine::{
-    Constraint, Engine, EngineOptions, Event, ForwardError, GenerateRequest, Priority,
-    SamplingParams,
+    Constraint, Engine, EngineOptions, Event, ForwardError, GenerateRequest, LoadedVersion,
+    Priority, SamplingParams,
 };
 use clawhost_journal::{
-    Completion, Finish, HintOutcome, HintPlacement, Journal, JudgementOutcome, MatchRecord,
-    NewExperience, NewHint, NewJudgement, NewRequest, NewSample, NewTurn, NextState, PluginMetrics,
-    PromptExperience, SampleId, SampleProvenance, SampleRecord, SessionId, SessionUpsert, TurnId,
-    TurnKind,
+    AdapterOwner, Completion, Finish, HintOutcome, HintPlacement, Journal, JudgementOutcome,
+    MatchRecord, NewExperience, NewHint, NewJudgement, NewRequest, NewSample, NewTurn, NextState,
+    PluginMetrics, PromptExperience, SampleId, SampleProvenance, SampleRecord, SessionId,
+    SessionUpsert, TurnId, TurnKind,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -47,6 +47,8 @@ pub(super) struct Fixture {
     pub(super) injected: Option<PromptExperience>,
     /// What the tokenizer knows of this is in front of the prompts of the next samples.
     pub(super) system: String,
+    /// Owner of the next samples.
+    pub(super) owner: Option<AdapterOwner>,
     /// Arrival time of the next requests.
     pub(super) received_ms: i64,
 }
@@ -148,6 +150,7 @@ impl Fixture {
             keeps_experience: false,
             injected: None,
             system: String::new(),
+            owner: None,
             received_ms: 1,
         }
     }
@@ -256,6 +259,7 @@ impl Fixture {
             parent: None,
             received_ms: self.received_ms,
             key: None,
+            owner: self.owner.clone(),
             request_digest: String::new(),
             // The template renders only the content, and every token is one letter.
             messages: vec![Message::user(letters(prompt_ids))],
@@ -369,6 +373,11 @@ impl Fixture {
 
     /// Mean log-prob of a sample's reply under the active version.
     pub(super) fn score(&self, id: SampleId) -> f32 {
+        self.score_under(&self.engine.active(), id)
+    }
+
+    /// Mean log-prob of a sample's reply under a version.
+    pub(super) fn score_under(&self, served: &LoadedVersion, id: SampleId) -> f32 {
         let sample = self.sample_record(id);
         let mut tokens = sample.prompt_ids.clone();
         tokens.extend(&sample.token_ids);
@@ -378,8 +387,7 @@ impl Fixture {
             temperature: sample.temperature,
             candidates: clawhost_engine::Candidates::None,
         };
-        let served = self.engine.active();
-        let scored = self.engine.score(&served, &[sequence]).unwrap();
+        let scored = self.engine.score(served, &[sequence]).unwrap();
         scored[0].logprobs.iter().sum::<f32>() / scored[0].logprobs.len() as f32
     }
 }

@@ -15,6 +15,7 @@ mod full;
 mod import;
 mod loops;
 mod offline;
+mod owners;
 mod publisher;
 mod remote_teacher;
 mod resume;

@@ -3,6 +3,7 @@
 //! Every key has a documented default. Unknown keys are rejected by name, and [`TrainingOptions::validate`] names the key of
 //! an invalid value and what a valid one must satisfy.
 
+mod adapters;
 mod advantage;
 mod log;
 mod lora;
@@ -22,6 +23,7 @@ use crate::rules::{
     require_positive, require_size,
 };
 
+pub use adapters::AdapterScope;
 pub use advantage::{AdvantageOptions, ComparisonScope, Estimator, StepComparison};
 pub use log::LogOptions;
 pub use lora::{LoraSpec, Target};
@@ -48,6 +50,12 @@ pub struct TrainingOptions {
     pub method: TrainingMethod,
     /// Which parameters a step trains: an adapter (`lora`) or all weights (`full`). Default `lora`.
     pub parameters: TrainableParameters,
+    /// Who has an adapter of his own: nobody (`shared`), each API key (`key`) or each `user` of a key (`user`). Each has
+    /// samples, reward baselines, optimizer state and versions of its own, and training takes turns. Default `shared`.
+    pub adapters: AdapterScope,
+    /// Adapters of keys or users that stay loaded, besides those that running requests use; others are read from their
+    /// checkpoints when they are needed. Default 16.
+    pub max_loaded_adapters: usize,
     /// The teacher for distillation of hints.
     pub teacher: TeacherOptions,
     /// Seed of adapter initialization and sample order. Default 0.
@@ -142,6 +150,8 @@ impl Default for TrainingOptions {
             enabled: true,
             method: TrainingMethod::default(),
             parameters: TrainableParameters::default(),
+            adapters: AdapterScope::default(),
+            max_loaded_adapters: 16,
             teacher: TeacherOptions::default(),
             seed: 0,
             batch_size: 16,
@@ -230,6 +240,13 @@ impl TrainingOptions {
             "must be a finite number",
         )?;
         self.check_parameters()?;
+        require(
+            self.adapters == AdapterScope::Shared || self.parameters == TrainableParameters::Lora,
+            "training.parameters",
+            "full",
+            "takes a copy of the model for each version; set training.parameters = \"lora\", or training.adapters = \"shared\"",
+        )?;
+        require_at_least_one("training.max_loaded_adapters", self.max_loaded_adapters)?;
         require_at_least_one("training.lora.rank", self.lora.rank)?;
         require(
             self.lora.rank <= 1024,
