@@ -18,6 +18,7 @@ mod learning_signals;
 mod no_verdict;
 mod openai_client;
 mod openclaw;
+mod owners;
 mod parity;
 mod plugin_tools;
 mod readiness;

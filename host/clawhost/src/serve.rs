@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::capabilities::{FarTeacher, Internet, Models, PluginState};
-use crate::config::{self, Config};
+use crate::config::{self, AdapterScope, Config};
 use crate::control::Controls;
 use crate::device;
 use crate::memory_plan::{MemoryPlan, Place, human_size};
@@ -66,6 +66,10 @@ impl Server {
         let config = settings.config;
         config.validate()?;
         let keys = config::api_keys(&config)?;
+        anyhow::ensure!(
+            config.training.adapters != AdapterScope::Key || !keys.is_empty(),
+            "training.adapters = \"key\" gives each API key an adapter, but there is no key; add one for each person to [[api_keys]], or use \"user\" or \"shared\""
+        );
         let allowed_origins = config::origins(&config.server)?;
         check_origins(&allowed_origins, &keys)?;
         let tls = config::tls(&config.server)?;

@@ -55,6 +55,7 @@ impl StatusSource for Loops {
             "clawhost_judging_turns_waiting" = judging.ready as f64, "Turns waiting to be judged.";
             "clawhost_judging_turns_running" = judging.running as f64, "Turns being judged.";
             "clawhost_training_samples_queued" = training.queued as f64, "Samples waiting for a training step.";
+            "clawhost_training_adapter_owners" = training.owners as f64, "Keys or users with an adapter of their own; see training.adapters.";
             "clawhost_training_running" = u64::from(training.running) as f64, "Whether a training step is running.";
         }
         metrics! { metrics.counter:

@@ -13,6 +13,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::handle::Engine;
+use super::loaded_version::LoadedVersion;
 use super::options::Priority;
 use super::request::{Event, GenerateRequest, Generation, SubmitError};
 use super::scheduler::kv_cache_tokens;
@@ -166,13 +167,28 @@ impl Stream {
     }
 }
 
-/// Runs a serving benchmark. Blocks; call it from a thread outside any async runtime.
+/// Runs a serving benchmark with the active version. Blocks; call it from a thread outside any async runtime.
 ///
 /// # Errors
 /// When the engine rejects or fails a request, or its KV cache cannot hold all streams at once.
 pub fn measure_serving(
     engine: &Engine,
     load: &ServeWorkload,
+) -> Result<ServeMeasurement, MeasureError> {
+    measure_serving_versions(engine, load, &[engine.active()])
+}
+
+/// [`measure_serving`] with these versions, which the streams use in turn.
+///
+/// # Errors
+/// As [`measure_serving`].
+///
+/// # Panics
+/// Without versions.
+pub fn measure_serving_versions(
+    engine: &Engine,
+    load: &ServeWorkload,
+    versions: &[LoadedVersion],
 ) -> Result<ServeMeasurement, MeasureError> {
     let needed = load.kv_cache_tokens(engine.options().max_num_batched_tokens);
     let max = kv_cache_tokens(&**engine.backend(), engine.options());
@@ -193,7 +209,9 @@ pub fn measure_serving(
             let each = (0..load.streams).map(|stream| {
                 let seed = load.seed ^ (round * load.streams + stream) as u64;
                 let prompt = random(load.prompt_tokens);
-                (request(engine, prompt, reply_tokens, seed), unshared)
+                let mut request = request(engine, prompt, reply_tokens, seed);
+                request.version = versions[stream % versions.len()].clone();
+                (request, unshared)
             });
             each.collect()
         };

@@ -54,7 +54,7 @@ pub fn explain_step(journal: &Journal, step: StepId) -> Result<Option<Value>, Jo
     }
     let forgotten = (step.trained_count + step.dropped_count)
         .saturating_sub((trained.len() + dropped.len()) as u64);
-    Ok(Some(json!({
+    let mut explanation = json!({
         "step": step.id,
         "outcome": step.outcome,
         "reason": step.reason,
@@ -67,7 +67,11 @@ pub fn explain_step(journal: &Journal, step: StepId) -> Result<Option<Value>, Jo
         "samples": trained,
         "dropped": dropped,
         "forgotten": forgotten,
-    })))
+    });
+    if let Some(owner) = &step.owner {
+        explanation["owner"] = json!(owner);
+    }
+    Ok(Some(explanation))
 }
 
 /// Explains a step that was computed but not recorded (dry run): as [`explain_step`], without an id.

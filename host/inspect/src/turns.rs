@@ -90,7 +90,7 @@ fn turn_json(
         sample,
         learned,
     };
-    Ok(json!({
+    let mut shown = json!({
         "turn": turn.id,
         "session": turn.session,
         "seq": turn.seq,
@@ -126,7 +126,11 @@ fn turn_json(
         "pairs": pairs_json(journal, turn.id)?,
         "trained": explanation.trained(),
         "why": explanation.why(),
-    }))
+    });
+    if let Some(owner) = &turn.owner {
+        shown["owner"] = json!(owner);
+    }
+    Ok(shown)
 }
 
 /// The data for the summary sentence of a turn.

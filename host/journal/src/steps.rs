@@ -70,6 +70,19 @@ impl Journal {
         })
     }
 
+    /// The number of owners with adapter versions of their own.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn adapter_owner_count(&self) -> Result<u64, JournalError> {
+        self.read(|conn| {
+            let Unsigned(count) = conn
+                .prepare_cached("SELECT COUNT(DISTINCT owner) FROM adapters")?
+                .query_row([], |row| row.get(0))?;
+            Ok(count)
+        })
+    }
+
     /// Those of `ids` that are still queued, in the order of `ids`, with the token data of their turns.
     ///
     /// # Errors

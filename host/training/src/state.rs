@@ -39,6 +39,9 @@ pub struct TrainingSnapshot {
     /// Owner of that adapter; none is the shared one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<AdapterOwner>,
+    /// Owners with adapter versions of their own.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub owners: u64,
     /// Outcome of the last step since startup: `published`, `no_signal` or `failed`.
     pub last_outcome: Option<String>,
     /// Why the last step published no adapter.
@@ -49,6 +52,14 @@ pub struct TrainingSnapshot {
     pub waits: Option<String>,
     /// Why the last attempt could not record a step (for example a full disk); none if it succeeded.
     pub last_error: Option<String>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl TrainingState {

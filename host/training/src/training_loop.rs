@@ -60,6 +60,7 @@ impl TrainingLoop {
                 .copied()
                 .unwrap_or(0),
             version: trainer.version(),
+            owners: trainer.journal().adapter_owner_count()?,
             digest: trainer.digest().to_owned(),
             last_metrics: trainer.journal().steps(1)?.pop().map(|step| step.metrics),
             ..TrainingSnapshot::default()
@@ -251,9 +252,11 @@ impl Worker {
         let trainer = &self.trainer;
         let queued = trainer.journal().queued_count()?;
         let waits = trainer.wait_reason()?;
+        let owners = trainer.journal().adapter_owner_count()?;
         self.state.update(|s| {
             s.queued = queued;
             s.waits = waits;
+            s.owners = owners;
             s.version = trainer.version();
             s.owner = trainer.owner().cloned();
             trainer.digest().clone_into(&mut s.digest);

@@ -11,8 +11,10 @@ use clawhost_chat::{ChatTemplate, Tokenizer};
 use clawhost_cpu::{BEYOND_CACHES, measure_read_bandwidth};
 use clawhost_engine::measure::{
     ServeWorkload, Spread, TurnWorkload, measure_prefill, measure_prefix_cache, measure_serving,
+    measure_serving_versions,
 };
-use clawhost_engine::{Engine, EngineOptions};
+use clawhost_engine::{Engine, EngineOptions, LoadedVersion};
+use clawhost_model::{Adapter, LoraSpec};
 
 use self::peer::{Peer, PeerRequest};
 use super::figures::{Figure, Shared, streams_label};
@@ -22,6 +24,8 @@ use crate::progress::Progress;
 
 /// Concurrent requests.
 const STREAMS: [usize; 5] = [1, 4, 16, 32, 64];
+/// Streams with an adapter each.
+const ADAPTERS: usize = 16;
 /// Concurrent requests over HTTP.
 const CLIENTS: [usize; 3] = [1, 4, 16];
 /// Prompt lengths of the prefill measurement, where the context is long enough.
@@ -73,10 +77,14 @@ pub(super) fn serving(args: &ServeArgs) -> Result<Vec<Figure>> {
         HTTP_WORK
     };
     let decoded: f64 = STREAMS.into_iter().map(work).sum();
-    let mut progress =
-        Progress::new(rounds as f64 * (decoded + PROMPT_WORK + TURN_WORK + http_work));
+    let mut progress = Progress::new(
+        rounds as f64 * (decoded + ADAPTER_WORK + PROMPT_WORK + TURN_WORK + http_work),
+    );
     let mut figures = decoding(&engine, rounds, peer.as_mut(), &mut progress)?;
     let alone = figures[0].spread.median;
+    progress.stage("adapters");
+    figures.extend(adapters(&engine, rounds)?);
+    progress.advance(rounds as f64 * ADAPTER_WORK);
     progress.stage("prefill");
     figures.extend(prompts(&engine, rounds, peer.as_mut())?);
     progress.advance(rounds as f64 * PROMPT_WORK);
@@ -100,6 +108,8 @@ pub(super) fn serving(args: &ServeArgs) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
+/// Work of a round with one and with many adapters, in units of [`work`].
+const ADAPTER_WORK: f64 = 64.0;
 /// Work of a prefill round in the progress estimate, in units of [`work`].
 const PROMPT_WORK: f64 = 10.0;
 /// Work of a second-turn round.
@@ -196,6 +206,53 @@ fn decoding(
         figures.extend(figures_of(rows));
     }
     Ok(figures)
+}
+
+/// Decoding with an adapter for each stream, alternating with one adapter for all.
+fn adapters(engine: &Engine, rounds: usize) -> Result<Vec<Figure>> {
+    let config = engine.model().config();
+    let loaded = (1..=ADAPTERS as u64).map(|version| {
+        let adapter = Adapter::init(config, LoraSpec::default(), version);
+        engine.load_candidate(version, Arc::new(adapter))
+    });
+    let loaded: Vec<LoadedVersion> = loaded.collect::<Result<_, _>>()?;
+    let (mut ones, mut each, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let load = ServeWorkload {
+            streams: ADAPTERS,
+            rounds: 1,
+            seed: round as u64,
+            ..ServeWorkload::default()
+        };
+        let rate = |versions: &[LoadedVersion]| -> Result<f64> {
+            let measured = measure_serving_versions(engine, &load, versions)?;
+            Ok(measured.decode_tokens_per_second.median)
+        };
+        let one = rate(&loaded[..1])?;
+        let many = rate(&loaded)?;
+        ones.push(one);
+        each.push(many);
+        ratios.push(many / one);
+    }
+    let streams = streams_label(ADAPTERS);
+    let rows = [
+        (
+            format!("decode with one adapter, {streams}"),
+            "tokens/s",
+            ones,
+        ),
+        (
+            format!("decode with {ADAPTERS} adapters, {streams}"),
+            "tokens/s",
+            each,
+        ),
+        (
+            format!("{ADAPTERS} adapters against one, {streams}"),
+            "x",
+            ratios,
+        ),
+    ];
+    Ok(figures_of(rows).collect())
 }
 
 /// Prefill of single long prompts, alternating with the peer.
