@@ -388,19 +388,23 @@ impl MemoryPlan {
         if total <= bytes {
             return Ok(());
         }
+        let keys = self.keys_to_lower(place, total - bytes).join(", ");
+        let lower = match keys.is_empty() {
+            true => String::new(),
+            false => format!("lower or change {keys}, or "),
+        };
         bail!(
-            "the model does not fit: it can take {} of {of}, and {} are available{limit}: {}; lower or change {}, or use a \
-             smaller model",
+            "the model does not fit: it can take {} of {of}, and {} are available{limit}: {}; {lower}use a smaller model",
             human_size(total as u64),
             human_size(available),
             self.summary(place),
-            self.keys_to_lower(place, total - bytes).join(", "),
         );
     }
 
     /// The keys of the largest uses, as many as are needed to save this many bytes.
     fn keys_to_lower(&self, place: Place, mut bytes: usize) -> Vec<String> {
         let mut uses: Vec<&MemoryUse> = self.uses_of(place).collect();
+        uses.retain(|one| !one.keys.is_empty());
         uses.sort_by_key(|one| std::cmp::Reverse(one.bytes));
         let mut keys = Vec::new();
         for one in uses {
@@ -578,6 +582,15 @@ mod tests {
         ] {
             assert!(error.contains(part), "{error}");
         }
+        // What no key changes is not among the keys to lower.
+        let memory = HostMemory {
+            total: 64 << 30,
+            available: plan.total as u64 - 1,
+            limit: None,
+        };
+        let error = plan.check(Some(&memory)).unwrap_err().to_string();
+        assert!(error.contains("loading "), "{error}");
+        assert!(!error.contains("change ,"), "{error}");
         // Values in bf16 take half the memory.
         let cpu = MemoryPlan::new(&config, &model, &on(DeviceChoice::Cpu), None).unwrap();
         assert_eq!(plan.kv_cache_tokens, 2 * cpu.kv_cache_tokens);

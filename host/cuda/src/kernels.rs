@@ -12,11 +12,11 @@ mod arguments;
 use std::ffi::c_void;
 
 use clawhost_engine::backend::BLOCK_TOKENS;
+use clawhost_model::QuantizedFormat;
 
 pub(crate) use arguments::*;
 
 use crate::device::{Address, Graph, Launch, Precision, Product, Result, Stream};
-use crate::quantized::Format;
 
 /// Threads of the element-wise kernels.
 const THREADS: usize = 256;
@@ -504,13 +504,17 @@ impl Stream {
     }
 
     /// The product of at most [`MAX_GEMV_ROWS`] bf16 rows with a quantized weight.
-    pub(crate) fn quantized_gemv(&self, format: Format, a: QuantizedGemvArguments) -> Result<()> {
+    pub(crate) fn quantized_gemv(
+        &self,
+        format: QuantizedFormat,
+        a: QuantizedGemvArguments,
+    ) -> Result<()> {
         let columns = if a.tokens <= 8 { 8 } else { 16 };
         let kernel = match (format, columns) {
-            (Format::Int4, 8) => "quantized_gemv_int4_8",
-            (Format::Int4, _) => "quantized_gemv_int4_16",
-            (Format::Int8, 8) => "quantized_gemv_int8_8",
-            (Format::Int8, _) => "quantized_gemv_int8_16",
+            (QuantizedFormat::Int4, 8) => "quantized_gemv_int4_8",
+            (QuantizedFormat::Int4, _) => "quantized_gemv_int4_16",
+            (QuantizedFormat::Int8, 8) => "quantized_gemv_int8_8",
+            (QuantizedFormat::Int8, _) => "quantized_gemv_int8_16",
         };
         let blocks = (a.w.n as usize).div_ceil(16);
         // As for `gemv`; a warp has two units at a time.
@@ -528,13 +532,13 @@ impl Stream {
     pub(crate) fn dequantize(
         &self,
         precision: Precision,
-        format: Format,
+        format: QuantizedFormat,
         w: QuantizedMatrix,
         to: Address,
     ) -> Result<()> {
         let (kernel, unit_threads) = match format {
-            Format::Int4 => (typed!(precision, "dequantize_int4"), 16),
-            Format::Int8 => (typed!(precision, "dequantize_int8"), 8),
+            QuantizedFormat::Int4 => (typed!(precision, "dequantize_int4"), 16),
+            QuantizedFormat::Int8 => (typed!(precision, "dequantize_int8"), 8),
         };
         let threads = w.n as usize * w.units as usize * unit_threads;
         self.run_blocks(kernel, threads.div_ceil(THREADS), THREADS, args![w, to])

@@ -88,6 +88,8 @@ pub(crate) fn upload(
                 if is_first {
                     first = Some((piece, error));
                 }
+                // Each thread waits for a buffer before it sees that one has failed.
+                let _ = give_back.send(buffer);
                 continue;
             }
             start(&mut uploads, model, &piece, buffer).map_err(device_error)?;

@@ -70,6 +70,26 @@ fn a_checkpoint_gives_the_bits_of_the_model_in_host_memory() {
     }
 }
 
+/// Loading ends although several threads fail while buffers are being uploaded.
+#[test]
+fn a_checkpoint_whose_tensors_are_mostly_not_finite_is_rejected() {
+    let mut model = model(tiny());
+    for (_, values) in model.parameters_mut().into_iter().skip(3) {
+        values[0] = f32::NAN;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    model.save(dir.path()).unwrap();
+    let files = ModelFiles::from_dir(dir.path()).unwrap();
+    for _ in 0..20 {
+        let Some(driver) = EmulatedDriver::new() else {
+            return;
+        };
+        let loaded = CudaBackend::load_on(driver, &files, Quantization::None, Precision::F32);
+        let error = loaded.unwrap_err().to_string();
+        assert!(error.contains("not finite"), "{error}");
+    }
+}
+
 #[test]
 fn a_tensor_that_is_not_finite_is_named() {
     let Some(driver) = EmulatedDriver::new() else {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use clawhost_model::{ModelConfig, Quantization, QuantizedLayer, QuantizedWeight};
+use clawhost_model::{ModelConfig, QuantizedFormat, QuantizedLayer, QuantizedWeight};
 
 use crate::device::{Address, Buffer, Driver, Precision, Result, Stream, Values};
 use crate::kernels::{MAX_GEMV_ROWS, QuantizedGemvArguments, QuantizedMatrix};
@@ -20,65 +20,39 @@ const UNIT_BYTES: usize = 64;
 /// and read in 16 bits a value.
 const MAX_ROWS: usize = 4 * MAX_GEMV_ROWS;
 
-/// The number format of quantized weights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
-    Int8,
-    Int4,
+/// Blocks of a unit.
+fn unit_blocks(format: QuantizedFormat) -> usize {
+    match format {
+        QuantizedFormat::Int8 => 2,
+        QuantizedFormat::Int4 => 4,
+    }
 }
 
-impl Format {
-    /// That of a configuration; `None` for weights that are not quantized.
-    pub(crate) fn of(quantization: Quantization) -> Option<Self> {
-        match quantization {
-            Quantization::None => None,
-            Quantization::Int8 => Some(Self::Int8),
-            Quantization::Int4 => Some(Self::Int4),
-        }
-    }
+/// Bytes of a block's scale and minimum.
+fn scale_bytes(format: QuantizedFormat) -> usize {
+    format.block_bytes() - UNIT_BYTES / unit_blocks(format)
+}
 
-    /// Blocks of a unit.
-    fn unit_blocks(self) -> usize {
-        match self {
-            Self::Int8 => 2,
-            Self::Int4 => 4,
-        }
-    }
+/// Units of a row with this number of inputs.
+fn units(format: QuantizedFormat, inputs: usize) -> usize {
+    inputs.div_ceil(BLOCK * unit_blocks(format))
+}
 
-    /// Bytes of a block's scale and minimum.
-    fn scale_bytes(self) -> usize {
-        match self {
-            Self::Int8 => 2,
-            Self::Int4 => 4,
-        }
-    }
+/// Bytes of the values and of the scales of a row.
+fn row_bytes(format: QuantizedFormat, inputs: usize) -> (usize, usize) {
+    let units = units(format, inputs);
+    let scales = unit_blocks(format) * scale_bytes(format);
+    (units * UNIT_BYTES, units * scales)
+}
 
-    /// Bytes of a block of a [`QuantizedWeight`].
-    fn block_bytes(self) -> usize {
-        self.scale_bytes() + UNIT_BYTES / self.unit_blocks()
-    }
-
-    /// Units of a row with this number of inputs.
-    fn units(self, inputs: usize) -> usize {
-        inputs.div_ceil(BLOCK * self.unit_blocks())
-    }
-
-    /// Bytes of the values and of the scales of a row.
-    fn row_bytes(self, inputs: usize) -> (usize, usize) {
-        let units = self.units(inputs);
-        let scales = self.unit_blocks() * self.scale_bytes();
-        (units * UNIT_BYTES, units * scales)
-    }
-
-    /// Bytes of the linear layers of a model.
-    pub(crate) fn layer_bytes(self, c: &ModelConfig) -> usize {
-        let bytes = Projection::ALL.map(|projection| {
-            let (inputs, outputs) = projection.widths(c);
-            let (values, scales) = self.row_bytes(inputs);
-            outputs * (values + scales)
-        });
-        c.num_hidden_layers * bytes.iter().sum::<usize>()
-    }
+/// Bytes of the linear layers of a model.
+pub(crate) fn layer_bytes(format: QuantizedFormat, c: &ModelConfig) -> usize {
+    let bytes = Projection::ALL.map(|projection| {
+        let (inputs, outputs) = projection.widths(c);
+        let (values, scales) = row_bytes(format, inputs);
+        outputs * (values + scales)
+    });
+    c.num_hidden_layers * bytes.iter().sum::<usize>()
 }
 
 /// Values of the largest weight of a layer.
@@ -102,7 +76,7 @@ pub(crate) struct DeviceWeight {
 /// The linear layers of a model on the device.
 #[derive(Debug)]
 pub(crate) struct QuantizedLayers {
-    format: Format,
+    format: QuantizedFormat,
     layers: Vec<[DeviceWeight; 4]>,
 }
 
@@ -110,7 +84,7 @@ impl QuantizedLayers {
     /// Uploads the layers of a quantized model.
     pub(crate) fn new<'a>(
         stream: &Stream,
-        format: Format,
+        format: QuantizedFormat,
         layers: impl Iterator<Item = &'a QuantizedLayer>,
     ) -> Result<Self> {
         let upload = |layer: &QuantizedLayer| -> Result<[DeviceWeight; 4]> {
@@ -137,7 +111,11 @@ fn int(value: usize) -> i32 {
 }
 
 impl DeviceWeight {
-    pub(crate) fn new(stream: &Stream, format: Format, weight: &QuantizedWeight) -> Result<Self> {
+    pub(crate) fn new(
+        stream: &Stream,
+        format: QuantizedFormat,
+        weight: &QuantizedWeight,
+    ) -> Result<Self> {
         let (outputs, inputs) = weight.shape();
         let (values, scales) = reorder(format, inputs, weight.blocks());
         let upload = |bytes: &[u8]| -> Result<Buffer<u8>> {
@@ -153,21 +131,21 @@ impl DeviceWeight {
         })
     }
 
-    pub(crate) fn matrix(&self, format: Format) -> QuantizedMatrix {
+    pub(crate) fn matrix(&self, format: QuantizedFormat) -> QuantizedMatrix {
         QuantizedMatrix {
             values: self.values.address(),
             scales: self.scales.address(),
             n: int(self.outputs),
             k: int(self.inputs),
-            units: int(format.units(self.inputs)),
+            units: int(units(format, self.inputs)),
         }
     }
 }
 
 /// The blocks of a weight in the order of the kernels, values and scales apart. Runs on all processors.
-fn reorder(format: Format, inputs: usize, blocks: &[u8]) -> (Vec<u8>, Vec<u8>) {
+fn reorder(format: QuantizedFormat, inputs: usize, blocks: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let from_row = inputs.div_ceil(BLOCK) * format.block_bytes();
-    let (value_row, scale_row) = format.row_bytes(inputs);
+    let (value_row, scale_row) = row_bytes(format, inputs);
     let rows = blocks.len() / from_row;
     let mut values = vec![0; rows * value_row];
     let mut scales = vec![0; rows * scale_row];
@@ -193,8 +171,8 @@ fn reorder(format: Format, inputs: usize, blocks: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (values, scales)
 }
 
-fn reorder_row(format: Format, blocks: &[u8], values: &mut [u8], scales: &mut [u8]) {
-    let (unit_blocks, scale_bytes) = (format.unit_blocks(), format.scale_bytes());
+fn reorder_row(format: QuantizedFormat, blocks: &[u8], values: &mut [u8], scales: &mut [u8]) {
+    let (unit_blocks, scale_bytes) = (unit_blocks(format), scale_bytes(format));
     // Bytes of a block that one thread has.
     let part = 16 / unit_blocks;
     for (at, block) in blocks.chunks_exact(format.block_bytes()).enumerate() {
@@ -205,12 +183,12 @@ fn reorder_row(format: Format, blocks: &[u8], values: &mut [u8], scales: &mut [u
             let to = &mut unit[16 * thread + at % unit_blocks * part..][..part];
             match format {
                 // The kernels have no sign: 128 is zero.
-                Format::Int8 => {
+                QuantizedFormat::Int8 => {
                     for (to, value) in to.iter_mut().zip(&quants[8 * thread..]) {
                         *to = value ^ 0x80;
                     }
                 }
-                Format::Int4 => {
+                QuantizedFormat::Int4 => {
                     let value = |i: usize| {
                         let byte = quants[i % 16];
                         u32::from(if i < 16 { byte & 15 } else { byte >> 4 })

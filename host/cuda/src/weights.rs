@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use clawhost_engine::ForwardError;
 use clawhost_model::{
-    Checkpoint, LoadError, Model, ModelConfig, ParameterIndex, Quantization, TensorRole,
-    frequencies,
+    Checkpoint, LoadError, Model, ModelConfig, ParameterIndex, Quantization, QuantizedFormat,
+    TensorRole, frequencies,
 };
 
 use crate::device::{Address, Buffer, Precision, Result, Stream, Values};
 use crate::loading;
 use crate::projection::Projection;
-use crate::quantized::{Format, QuantizedLayers};
+use crate::quantized::{QuantizedLayers, layer_bytes};
 
 /// Offsets are multiples of this, so that every tensor can be read 16 bytes at a time.
 const ALIGNMENT: usize = 8;
@@ -187,7 +187,7 @@ pub(crate) struct DeviceModel {
 impl DeviceModel {
     /// Uploads a model.
     pub(crate) fn new(stream: &Stream, model: &Model, precision: Precision) -> Result<Self> {
-        if let Some(format) = Format::of(model.quantization()) {
+        if let Some(format) = QuantizedFormat::of(model.quantization()) {
             return Self::with_quantized(stream, model, precision, format);
         }
         let layout = ModelLayout::new(model.config());
@@ -209,7 +209,7 @@ impl DeviceModel {
         stream: &Stream,
         model: &Model,
         precision: Precision,
-        format: Format,
+        format: QuantizedFormat,
     ) -> Result<Self> {
         let (config, weights) = (model.config(), model.weights());
         let layout = ModelLayout::new(config);
@@ -370,8 +370,8 @@ pub(crate) fn model_bytes(
     let layout = ModelLayout::new(c);
     let exact = (layout.total - layout.matrices) * size_of::<f32>();
     exact
-        + match Format::of(quantization) {
+        + match QuantizedFormat::of(quantization) {
             None => layout.matrices * precision.bytes(),
-            Some(format) => layout.tables * precision.bytes() + format.layer_bytes(c),
+            Some(format) => layout.tables * precision.bytes() + layer_bytes(format, c),
         }
 }

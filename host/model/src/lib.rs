@@ -46,7 +46,7 @@ pub use error::LoadError;
 pub use files::ModelFiles;
 pub use lora::{Adapter, LoraPair};
 pub use model::Model;
-pub use quantized::{QuantizedLayer, QuantizedWeight};
+pub use quantized::{QuantizedFormat, QuantizedLayer, QuantizedWeight};
 pub use stored::ReadBuffer;
 pub use trained_weights::TrainedWeights;
 pub use weights::{Layer, ParameterIndex, TensorRole, Weights};

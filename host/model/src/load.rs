@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::checkpoint::{Checkpoint, Piece};
 use crate::error::LoadError;
-use crate::quantized::{Format, QuantizedWeight};
+use crate::quantized::{QuantizedFormat, QuantizedWeight};
 use crate::stored::ReadBuffer;
 use crate::weights::{Weights, tensor_entries};
 
@@ -12,7 +12,10 @@ use crate::weights::{Weights, tensor_entries};
 const PIECE_VALUES: usize = 1 << 20;
 
 /// Reads a checkpoint and converts it to f32, or the weights of its linear layers to `format`.
-pub(crate) fn load(checkpoint: &Checkpoint, format: Option<Format>) -> Result<Weights, LoadError> {
+pub(crate) fn load(
+    checkpoint: &Checkpoint,
+    format: Option<QuantizedFormat>,
+) -> Result<Weights, LoadError> {
     let config = checkpoint.config();
     let mut weights = match format {
         None => Weights::zeros(config),

@@ -15,7 +15,7 @@ use crate::error::LoadError;
 use crate::files::ModelFiles;
 use crate::hashing::Hashing;
 use crate::load;
-use crate::quantized::Format;
+use crate::quantized::QuantizedFormat;
 use crate::tensors::write_safetensors;
 use crate::weights::{Weights, tensor_entries};
 
@@ -59,7 +59,7 @@ impl Model {
         quantization: Quantization,
     ) -> Result<Self, LoadError> {
         let checkpoint = Checkpoint::open(files)?;
-        let weights = load::load(&checkpoint, Format::of(quantization))?;
+        let weights = load::load(&checkpoint, QuantizedFormat::of(quantization))?;
         Ok(Self::with_weights(checkpoint.into_config(), weights))
     }
 

@@ -18,14 +18,17 @@ const SCALES: [f32; 9] = [1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.82, 0.79, 0.76];
 
 /// The number format of quantized weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
+pub enum QuantizedFormat {
+    /// A scale and 32 values of 8 bits.
     Int8,
+    /// A scale, a minimum and 32 values of 4 bits.
     Int4,
 }
 
-impl Format {
+impl QuantizedFormat {
     /// That of a configuration; `None` for weights that are not quantized.
-    pub(crate) fn of(quantization: Quantization) -> Option<Self> {
+    #[must_use]
+    pub fn of(quantization: Quantization) -> Option<Self> {
         match quantization {
             Quantization::None => None,
             Quantization::Int8 => Some(Self::Int8),
@@ -33,7 +36,9 @@ impl Format {
         }
     }
 
-    fn block_bytes(self) -> usize {
+    /// Bytes of a block of 32 values.
+    #[must_use]
+    pub fn block_bytes(self) -> usize {
         match self {
             Self::Int8 => INT8_BYTES,
             Self::Int4 => INT4_BYTES,
@@ -49,7 +54,7 @@ impl Format {
 /// The weight of a linear layer, `[outputs, inputs]`, in 8 or 4 bits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QuantizedWeight {
-    format: Format,
+    format: QuantizedFormat,
     inputs: usize,
     /// Whole blocks per row; values beyond the last input are zero or unused.
     blocks: Vec<u8>,
@@ -70,7 +75,7 @@ pub struct QuantizedLayer {
 
 impl QuantizedWeight {
     /// A weight without rows, with memory for `rows`.
-    pub(crate) fn with_capacity(format: Format, rows: usize, inputs: usize) -> Self {
+    pub(crate) fn with_capacity(format: QuantizedFormat, rows: usize, inputs: usize) -> Self {
         Self {
             format,
             inputs,
@@ -83,7 +88,7 @@ impl QuantizedWeight {
     /// # Panics
     /// When `quantization` is none, or `values` is not a whole number of rows.
     pub fn quantize(values: &[f32], inputs: usize, quantization: Quantization) -> Self {
-        let format = Format::of(quantization).expect("a format to quantize to");
+        let format = QuantizedFormat::of(quantization).expect("a format to quantize to");
         let mut weight = Self::with_capacity(format, values.len() / inputs, inputs);
         weight.push_rows(values);
         weight
@@ -145,7 +150,8 @@ impl QuantizedWeight {
     pub(crate) fn takes_blocks(&self, kind: GgmlType) -> bool {
         matches!(
             (self.format, kind),
-            (Format::Int8, GgmlType::Q8_0) | (Format::Int4, GgmlType::Q4_0 | GgmlType::Q4_1)
+            (QuantizedFormat::Int8, GgmlType::Q8_0)
+                | (QuantizedFormat::Int4, GgmlType::Q4_0 | GgmlType::Q4_1)
         )
     }
 
@@ -161,7 +167,7 @@ impl QuantizedWeight {
     }
 
     /// Its number format.
-    pub(crate) fn format(&self) -> Format {
+    pub(crate) fn format(&self) -> QuantizedFormat {
         self.format
     }
 
@@ -184,8 +190,8 @@ impl QuantizedWeight {
         };
         let mut blocks = self.blocks.chunks_exact(self.format.block_bytes());
         match self.format {
-            Format::Int8 => blocks.all(|block| finite(block, 0)),
-            Format::Int4 => blocks.all(|block| finite(block, 0) && finite(block, 2)),
+            QuantizedFormat::Int8 => blocks.all(|block| finite(block, 0)),
+            QuantizedFormat::Int4 => blocks.all(|block| finite(block, 0) && finite(block, 2)),
         }
     }
 
@@ -205,8 +211,8 @@ impl QuantizedWeight {
             .zip(values.chunks_exact_mut(self.inputs))
         {
             match self.format {
-                Format::Int8 => restore::<INT8_BYTES>(blocks, values, blocks::q8_0),
-                Format::Int4 => restore::<INT4_BYTES>(blocks, values, blocks::q4_1),
+                QuantizedFormat::Int8 => restore::<INT8_BYTES>(blocks, values, blocks::q8_0),
+                QuantizedFormat::Int4 => restore::<INT4_BYTES>(blocks, values, blocks::q4_1),
             }
         }
     }
@@ -234,14 +240,14 @@ fn restore<const BYTES: usize>(
     }
 }
 
-fn quantize_row(format: Format, values: &[f32], blocks: &mut [u8]) {
+fn quantize_row(format: QuantizedFormat, values: &[f32], blocks: &mut [u8]) {
     let groups = values
         .chunks(BLOCK)
         .zip(blocks.chunks_exact_mut(format.block_bytes()));
     for (group, block) in groups {
         match format {
-            Format::Int8 => quantize_int8(group, block),
-            Format::Int4 => quantize_int4(group, block),
+            QuantizedFormat::Int8 => quantize_int8(group, block),
+            QuantizedFormat::Int4 => quantize_int4(group, block),
         }
     }
 }

@@ -15,7 +15,7 @@ fn restored(weight: &QuantizedWeight) -> Vec<f32> {
     values
 }
 
-fn quantized(format: Format, values: &[f32], inputs: usize) -> QuantizedWeight {
+fn quantized(format: QuantizedFormat, values: &[f32], inputs: usize) -> QuantizedWeight {
     let mut weight = QuantizedWeight::with_capacity(format, values.len() / inputs, inputs);
     weight.push_rows(values);
     weight
@@ -33,7 +33,7 @@ fn the_error_is_within_half_a_step_and_shrinks_with_bits() {
             let pairs = restored.iter().zip(&values);
             pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
         };
-        let (eight, four) = (worst(Format::Int8), worst(Format::Int4));
+        let (eight, four) = (worst(QuantizedFormat::Int8), worst(QuantizedFormat::Int4));
         // Largest magnitude 0.052: steps of 0.052 / 127 and of twice that over 15.
         assert!(eight < 0.055 / 127.0 / 2.0 * 1.05, "{eight}");
         assert!(four < 0.11 / 15.0 * 1.2 && four > 4.0 * eight, "{four}");
@@ -43,7 +43,7 @@ fn the_error_is_within_half_a_step_and_shrinks_with_bits() {
 #[test]
 fn rows_are_independent_and_appended_in_order() {
     let values = values(9, 64);
-    for format in [Format::Int8, Format::Int4] {
+    for format in [QuantizedFormat::Int8, QuantizedFormat::Int4] {
         let all = quantized(format, &values, 64);
         let mut parts = QuantizedWeight::with_capacity(format, 9, 64);
         for rows in values.chunks(2 * 64) {
@@ -59,7 +59,7 @@ fn rows_are_independent_and_appended_in_order() {
 
 #[test]
 fn constant_and_zero_rows_are_exact() {
-    for format in [Format::Int8, Format::Int4] {
+    for format in [QuantizedFormat::Int8, QuantizedFormat::Int4] {
         for value in [0.0f32, 0.5, -2.0] {
             let weight = quantized(format, &[value; 64], 64);
             let restored = restored(&weight);
@@ -91,9 +91,9 @@ fn blocks_of_a_file_are_kept() {
         .chain((0..16).map(|i| i * 13))
         .collect();
     for (format, kind, bytes) in [
-        (Format::Int8, GgmlType::Q8_0, q8),
-        (Format::Int4, GgmlType::Q4_0, q4),
-        (Format::Int4, GgmlType::Q4_1, q4_1),
+        (QuantizedFormat::Int8, GgmlType::Q8_0, q8),
+        (QuantizedFormat::Int4, GgmlType::Q4_0, q4),
+        (QuantizedFormat::Int4, GgmlType::Q4_1, q4_1),
     ] {
         let mut weight = QuantizedWeight::with_capacity(format, 1, 32);
         weight.push_blocks(kind, &bytes);
@@ -102,7 +102,7 @@ fn blocks_of_a_file_are_kept() {
         assert_eq!(restored(&weight), expected, "{}", kind.name());
         assert!(weight.is_finite());
     }
-    let mut weight = QuantizedWeight::with_capacity(Format::Int8, 1, 32);
+    let mut weight = QuantizedWeight::with_capacity(QuantizedFormat::Int8, 1, 32);
     assert!(!weight.takes_blocks(GgmlType::Q4_0) && !weight.takes_blocks(GgmlType::Q6_K));
     let infinite: Vec<u8> = [0x00, 0x7c].into_iter().chain([1; 32]).collect();
     weight.push_blocks(GgmlType::Q8_0, &infinite);

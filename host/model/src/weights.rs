@@ -10,7 +10,7 @@ use clawhost_config::{Quantization, Target};
 use sha2::{Digest, Sha256};
 
 use crate::config::{ModelConfig, TargetLayer};
-use crate::quantized::{Format, QuantizedLayer, QuantizedWeight};
+use crate::quantized::{QuantizedFormat, QuantizedLayer, QuantizedWeight};
 
 /// One decoder layer.
 #[derive(Debug, Clone)]
@@ -222,7 +222,7 @@ impl Weights {
     }
 
     /// As [`Weights::zeros`], with quantized linear layers that have no rows yet.
-    pub(crate) fn quantized(c: &ModelConfig, format: Format) -> Self {
+    pub(crate) fn quantized(c: &ModelConfig, format: QuantizedFormat) -> Self {
         let mut weights = Self::with_linear_layers(c, false);
         let (h, q, k, f) = (
             c.hidden_size,
@@ -289,8 +289,8 @@ impl Weights {
         let layer = self.layers.first();
         let quantized = layer.and_then(|layer| layer.quantized.as_deref());
         quantized.map_or(Quantization::None, |layer| match layer.qkv.format() {
-            Format::Int8 => Quantization::Int8,
-            Format::Int4 => Quantization::Int4,
+            QuantizedFormat::Int8 => Quantization::Int8,
+            QuantizedFormat::Int4 => Quantization::Int4,
         })
     }
 
@@ -357,7 +357,7 @@ impl Weights {
 
     /// [`Weights::bytes`] of a model with this configuration, before it is loaded.
     pub fn planned_bytes(c: &ModelConfig, quantization: Quantization) -> usize {
-        bytes_in(c, Format::of(quantization))
+        bytes_in(c, QuantizedFormat::of(quantization))
     }
 
     /// Values of a named tensor in f32.
@@ -447,7 +447,7 @@ impl Weights {
 }
 
 /// Bytes of all weights with the linear layers in this format; `None` is f32.
-fn bytes_in(c: &ModelConfig, format: Option<Format>) -> usize {
+fn bytes_in(c: &ModelConfig, format: Option<QuantizedFormat>) -> usize {
     let bytes = |entry: &TensorEntry| match (format, entry.role) {
         (Some(format), TensorRole::Weight(_)) => {
             format.weight_bytes(entry.shape[0], entry.shape[1])

@@ -1,14 +1,14 @@
 //! Weights in 8 and 4 bits: products of few rows, and restored weights.
 
-use clawhost_model::{Quantization, QuantizedWeight};
+use clawhost_model::{Quantization, QuantizedFormat, QuantizedWeight};
 
 use super::*;
 use crate::kernels::QuantizedGemvArguments;
-use crate::quantized::{DeviceWeight, Format};
+use crate::quantized::DeviceWeight;
 
-const FORMATS: [(Quantization, Format); 2] = [
-    (Quantization::Int8, Format::Int8),
-    (Quantization::Int4, Format::Int4),
+const FORMATS: [(Quantization, QuantizedFormat); 2] = [
+    (Quantization::Int8, QuantizedFormat::Int8),
+    (Quantization::Int4, QuantizedFormat::Int4),
 ];
 
 /// A weight with one block of zeros, one without a spread, and the values that the host restores.

@@ -12,7 +12,7 @@ use clawhost_plugins::{
 };
 
 use super::rollout::{call_context, load_environment};
-use crate::commands::plugin::load::configuration;
+use crate::commands::plugin::load::ConfigurationFlags;
 use crate::output::print;
 
 /// Starts a line that calls a tool.
@@ -39,22 +39,15 @@ pub(crate) struct TryArgs {
     /// Seed of the episode
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     seed: u64,
-    /// Configuration file, for limits and settings of the component
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Override a key of the configuration; can be repeated
-    #[arg(long, value_name = "SECTION.KEY=VALUE")]
-    set: Vec<String>,
-    /// Data directory of the server, where `grants.toml` is kept
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
+    #[command(flatten)]
+    configuration: ConfigurationFlags,
 }
 
 /// Runs the command.
 pub(crate) fn play(args: &TryArgs) -> Result<ExitCode> {
     let tasks = load_tasks(&args.tasks)?;
     let task = find_task(&tasks, &args.task)?;
-    let config = configuration(args.config.as_deref(), &args.set, args.data.as_deref())?;
+    let config = args.configuration.load(None)?;
     let environment = load_environment(&args.env, &config)?;
     let call = call_context(&config, &environment, args.seed);
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;

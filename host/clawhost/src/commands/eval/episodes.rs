@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::commands::env::rollout::{
     RolloutArgs, SplitChoice, load_environment, report_text, run_with_progress, tasks_of,
 };
-use crate::config::Config;
+use crate::commands::plugin::load::ConfigurationFlags;
 use crate::output::print_result;
 use crate::serve;
 
@@ -46,15 +46,8 @@ pub(crate) struct EpisodesArgs {
     adapter: Option<PathBuf>,
     #[command(flatten)]
     rollout: RolloutArgs,
-    /// Configuration file, for the model, and limits and settings of the component
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Override a key of the configuration; can be repeated
-    #[arg(long, value_name = "SECTION.KEY=VALUE")]
-    set: Vec<String>,
-    /// Data directory of the server, where `grants.toml` is kept
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
+    #[command(flatten)]
+    configuration: ConfigurationFlags,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -68,10 +61,7 @@ pub(crate) fn episodes(args: &EpisodesArgs) -> Result<ExitCode> {
         "{} has no task of this split; pass another --split",
         args.tasks.display()
     );
-    let mut config = Config::load(args.config.as_deref(), &args.set, args.model.as_deref())?;
-    if let Some(data) = &args.data {
-        config.server.data_dir.clone_from(data);
-    }
+    let config = args.configuration.load(args.model.as_deref())?;
     let environment = load_environment(&args.env, &config)?;
     let digest = environment.digest().to_owned();
     let model = serve::load_engine(&config)?;

@@ -11,7 +11,7 @@ use clawhost_evaluation::{
 use clawhost_plugins::{CallContext, Fault, Kind, Message, Plugin, Role, Trajectory};
 use serde_json::json;
 
-use crate::commands::plugin::load::{configuration, limits, load_live};
+use crate::commands::plugin::load::{ConfigurationFlags, limits, load_live};
 use crate::config::Config;
 use crate::output::{print, print_json};
 
@@ -39,12 +39,8 @@ pub(crate) struct JudgeArgs {
     /// A hint extractor to measure, too
     #[arg(long, value_name = "FILE")]
     hints: Option<PathBuf>,
-    /// Configuration file, for models, limits and settings of the plugins
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Data directory of the server, where `grants.toml` is kept
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
+    #[command(flatten)]
+    configuration: ConfigurationFlags,
     /// Print one JSON object, with the answer to each item
     #[arg(long)]
     json: bool,
@@ -56,7 +52,7 @@ pub(crate) fn judge(args: &JudgeArgs) -> Result<ExitCode> {
         .with_context(|| format!("--reactions {} cannot be read", args.reactions.display()))?;
     let items = parse_reactions(&text)
         .with_context(|| format!("--reactions {}", args.reactions.display()))?;
-    let config = configuration(args.config.as_deref(), &[], args.data.as_deref())?;
+    let config = args.configuration.load(None)?;
     let judges = args
         .judges
         .iter()

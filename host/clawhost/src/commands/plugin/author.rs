@@ -12,7 +12,7 @@ use clawhost_authoring::{
 };
 use serde_json::{Value, json};
 
-use super::load::{configuration, limits, load_scripted};
+use super::load::{ConfigurationFlags, limits, load_scripted};
 use crate::compiling;
 use crate::output::print_result;
 
@@ -125,15 +125,8 @@ pub(crate) struct TestArgs {
     /// Component to test instead of the directory's build
     #[arg(long, value_name = "FILE")]
     component: Option<PathBuf>,
-    /// Configuration file for limits and plugin host options
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Override a key of the configuration; can be repeated
-    #[arg(long, value_name = "SECTION.KEY=VALUE")]
-    set: Vec<String>,
-    /// Data directory of the server, where `grants.toml` is kept
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
+    #[command(flatten)]
+    configuration: ConfigurationFlags,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -152,7 +145,7 @@ pub(crate) fn test(args: &TestArgs) -> Result<ExitCode> {
         "{} has no transcripts in its directory tests; add one with the plugin's input and the expected answer",
         dir.display()
     );
-    let config = configuration(args.config.as_deref(), &args.set, args.data.as_deref())?;
+    let config = args.configuration.load(None)?;
     let (plugin, script) = load_scripted(&file, &config)?;
     let limits = limits(&config, &plugin);
     let runtime = tokio::runtime::Runtime::new()?;

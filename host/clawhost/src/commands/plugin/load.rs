@@ -1,10 +1,11 @@
 //! Loads a component for a command that runs without a server: with the capabilities of the configuration that it is
 //! granted, or with a script in their place. State is in memory in both cases, and initially empty.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
+use clap::Args;
 use clawhost_authoring::{Recorder, Script};
 use clawhost_plugins::{
     Capability, GrantFile, Grants, HostOptions, Limits, Manifest, ModelClient, Network, Plugin,
@@ -19,17 +20,29 @@ use crate::machines;
 use crate::plugin_file::{plugin_name, read_plugin};
 use crate::serve::load_engine;
 
-/// Loads the configuration of a command that runs a component without a server.
-pub(in crate::commands) fn configuration(
-    file: Option<&Path>,
-    sets: &[String],
-    data: Option<&Path>,
-) -> Result<Config> {
-    let mut config = Config::load(file, sets, None)?;
-    if let Some(data) = data {
-        config.server.data_dir = data.to_owned();
+/// The configuration of a command that runs a component without a server.
+#[derive(Debug, Args)]
+pub(in crate::commands) struct ConfigurationFlags {
+    /// Configuration file, for models, and limits and settings of the component
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Override a key of the configuration; can be repeated
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+    /// Data directory of the server, where `grants.toml` is kept
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+impl ConfigurationFlags {
+    /// Loads the configuration, with this model in place of the configured one.
+    pub(in crate::commands) fn load(&self, model: Option<&Path>) -> Result<Config> {
+        let mut config = Config::load(self.config.as_deref(), &self.set, model)?;
+        if let Some(data) = &self.data {
+            config.server.data_dir.clone_from(data);
+        }
+        Ok(config)
     }
-    Ok(config)
 }
 
 /// Returns the limits of a call of this plugin on a server with this configuration.

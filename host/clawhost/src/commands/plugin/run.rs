@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::author::{built_component, plugin_dir};
-use super::load::{configuration, limits, load_live, load_scripted};
+use super::load::{ConfigurationFlags, limits, load_live, load_scripted};
 use crate::output::{print, print_json};
 
 /// The run that the call belongs to.
@@ -31,7 +31,8 @@ const RUN: &str = "run";
     exchanges and state.\n\n\
     Models and HTTP are real and have to be granted to this build. --record writes the calls with their answers in the format\n\
     of \"exchanges\" (see `clawhost plugin test --help`); --exchanges reads such a file in place of models and network,\n\
-    and then no grants are needed. State is in memory."
+    and then no grants are needed. State is in memory.",
+    mut_arg("set", |set| set.value_parser(config_override))
 )]
 pub(crate) struct RunArgs {
     /// The component
@@ -49,15 +50,8 @@ pub(crate) struct RunArgs {
     /// A setting of the plugin; the value is JSON, or text where it is none; can be repeated
     #[arg(long = "setting", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Configuration file, for models, limits and how the plugin is run
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Override a key of the configuration; can be repeated
-    #[arg(long, value_name = "SECTION.KEY=VALUE", value_parser = config_override)]
-    set: Vec<String>,
-    /// Data directory of the server, where `grants.toml` is kept
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
+    #[command(flatten)]
+    configuration: ConfigurationFlags,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -77,7 +71,7 @@ fn config_override(set: &str) -> Result<String, String> {
 
 /// Runs the command.
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
-    let config = configuration(args.config.as_deref(), &args.set, args.data.as_deref())?;
+    let config = args.configuration.load(None)?;
     let (file, dir) = match &args.file {
         Some(file) => (file.clone(), None),
         None => {
@@ -299,8 +293,12 @@ mod tests {
 
     #[test]
     fn a_setting_of_the_plugin_is_not_an_override_of_the_configuration() {
-        assert!(config_override("plugins.host.num_threads=2").is_ok());
-        let error = config_override("votes=5").unwrap_err();
+        let parse = |set| {
+            let command = RunArgs::augment_args(clap::Command::new("run"));
+            command.try_get_matches_from(["run", "--set", set])
+        };
+        assert!(parse("plugins.host.num_threads=2").is_ok());
+        let error = parse("votes=5").unwrap_err().to_string();
         assert!(error.contains("--setting votes=5"), "{error}");
     }
 }
