@@ -5,7 +5,7 @@
 //! that the policy left in `/work`: nothing that runs in the policy's machine, and no test file that it may have changed,
 //! decides on its reward.
 //!
-//! The task's payload is a JSON object, see [`task`]. The reward is 2 · passed share - 1. What the policy does to its
+//! The task's payload is a JSON object, see `src/task.rs`. The reward is 2 · passed share - 1. What the policy does to its
 //! machine, up to ending it, is graded. If the host cannot start or reach a machine there is no verdict.
 
 mod observation;
