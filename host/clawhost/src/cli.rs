@@ -15,7 +15,7 @@ use crate::commands::{
     journal, plugin, replay, run, sft, status, supervise_machine, train,
 };
 use crate::output::one_line;
-use crate::{allocator, compiling};
+use crate::{allocator, compiling, machines};
 
 /// Serve a language model as an OpenAI-compatible endpoint and keep training it from its conversations.
 #[derive(Debug, Parser)]
@@ -87,7 +87,9 @@ enum Command {
 pub fn main_as_program(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     allocator::limit_arenas();
     compiling::enable_subprocess_compiler();
-    main_with(args)
+    let code = main_with(args);
+    machines::finish();
+    code
 }
 
 /// Runs one command line; the first argument is the program's name.

@@ -202,3 +202,15 @@ async fn a_failure_of_the_infrastructure_is_no_verdict() {
         reason(&records)
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_episode_ends_no_other() {
+    // The last task is none of this environment; the others run beside it.
+    let tasks = format!("{SUM_TASKS}\n{GUESS_TASK}");
+    let runner = runner(TOOLCALL, options(SampleUnit::Trajectory));
+    let records = run(&runner, &tasks, 2).await;
+    let verdicts: Vec<bool> = records.iter().map(|record| record.result.is_ok()).collect();
+    assert_eq!(verdicts, [true, true, true, true, false, false]);
+    let report = EpisodeReport::new(&records);
+    assert_eq!((report.episodes, report.no_verdict), (4, 2), "{report:?}");
+}

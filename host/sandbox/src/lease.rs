@@ -85,6 +85,16 @@ impl LeaseDir {
         &self.path
     }
 
+    /// Removes the directory, if it is still there.
+    pub(crate) fn remove(&self) {
+        match fs::remove_dir_all(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!("cannot remove {}: {error}", self.path.display());
+            }
+            _ => {}
+        }
+    }
+
     /// A number that is unique in this directory.
     pub(crate) fn next(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
@@ -93,9 +103,7 @@ impl LeaseDir {
 
 impl Drop for LeaseDir {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.path) {
-            tracing::warn!("cannot remove {}: {error}", self.path.display());
-        }
+        self.remove();
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Child;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use clawhost_config::{SandboxConfig, SandboxProfile};
@@ -42,6 +42,8 @@ pub(crate) struct Shared {
     leases: Arc<LeaseDir>,
     slots: Arc<Semaphore>,
     running: Mutex<BTreeMap<u64, LeaseRecord>>,
+    /// Notified when a machine has ended.
+    ended: Condvar,
     snapshots: Mutex<BTreeMap<String, Snapshot>>,
 }
 
@@ -85,6 +87,7 @@ impl Sandboxes {
                 supervisor,
                 leases: Arc::new(leases),
                 running: Mutex::default(),
+                ended: Condvar::new(),
                 snapshots: Mutex::default(),
             }),
         })
@@ -124,6 +127,20 @@ impl Sandboxes {
         let found = lock(&self.shared.snapshots).remove(snapshot);
         // Dropping removes the file.
         drop(found.map(|found| PendingSnapshot(Some(found))));
+    }
+
+    /// Waits for the end of machines that were dropped, and removes the directory of this process. For the end of a
+    /// program, which waits neither for threads nor for clones. What is still in use is left to the next process.
+    pub fn finish(&self, timeout: Duration) {
+        let running = lock(&self.shared.running);
+        let waited = self
+            .shared
+            .ended
+            .wait_timeout_while(running, timeout, |running| !running.is_empty());
+        let (running, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if running.is_empty() {
+            self.shared.leases.remove();
+        }
     }
 
     async fn start(&self, owner: Owner, spec: Spec) -> Result<Machine, SandboxError> {
@@ -318,8 +335,9 @@ impl Drop for Held {
 impl Parts {
     fn end(self) {
         process::end(self.child);
-        lock(&self.shared.running).remove(&self.number);
         drop(self.lease);
+        lock(&self.shared.running).remove(&self.number);
+        self.shared.ended.notify_all();
         drop(self.permit);
     }
 }

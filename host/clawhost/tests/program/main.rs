@@ -4,3 +4,6 @@ mod compile_component;
 mod https;
 mod interpreted;
 mod languages;
+#[cfg(target_os = "linux")]
+mod machines;
+mod train_episodes;

@@ -1,0 +1,72 @@
+//! `clawhost train --env` continues after `kill -9`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test may fail by panicking"
+)]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use clawhost_journal::Journal;
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_clawhost");
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+/// Steps of the whole run; each has four episodes.
+const STEPS: usize = 3;
+
+fn train(data: &Path) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(["train", "--json", "--env"])
+        .arg(format!(
+            "{ROOT}/plugins/artifacts/environment-toolcall.wasm"
+        ))
+        .args([
+            "--tasks",
+            &format!("{ROOT}/environments/toolcall/tasks.jsonl"),
+            "--data",
+        ])
+        .arg(data)
+        .args(["--group", "2", "--tasks-per-step", "2", "--parallel", "4"])
+        .args(["--eval-samples", "0", "--max-tokens", "40", "--steps"])
+        .arg(STEPS.to_string())
+        .stdout(Stdio::piped());
+    command
+}
+
+#[test]
+fn a_killed_run_repeats_neither_episodes_nor_steps() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let mut first = train(&data).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(first.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    // The next step has begun.
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let step = |line: &str| serde_json::from_str::<Value>(line).unwrap()["number"].as_u64();
+    assert_eq!(step(&line), Some(1), "{line}");
+    let output = train(&data).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let steps: Vec<u64> = text.lines().filter_map(step).collect();
+    // It may have finished more steps before it was killed.
+    assert!([2, 3].ends_with(&steps), "{text}");
+    let journal = Journal::open_read_only(&data).unwrap();
+    assert_eq!(journal.steps(100).unwrap().len(), STEPS);
+    // A session is one episode: no step has more than its own, and each has one sample.
+    assert_eq!(journal.sessions(100).unwrap().len(), STEPS * 4);
+    for step in journal.steps(100).unwrap() {
+        assert_eq!(journal.samples_of_step(step.id).unwrap().len(), 4);
+    }
+    let again = train(&data).output().unwrap();
+    assert!(
+        again.status.success() && again.stdout.is_empty(),
+        "{again:?}"
+    );
+}
