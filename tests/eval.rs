@@ -5,6 +5,11 @@
     reason = "a test may fail by panicking"
 )]
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use clawhost_journal::Journal;
+use clawhost_model::{Model, ModelFiles};
 use clawhost_tests::{Command, ProcessOutput, assert_matches_schema, schema};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -70,6 +75,110 @@ fn short_run_prints_the_documented_json_and_keeps_its_data() {
     assert!(again.stderr.contains("--data"), "{}", again.stderr);
 }
 
+/// Writes the embedded model as a model directory, which people with wishes talk to.
+fn model(dir: &Path) {
+    std::fs::create_dir(dir).unwrap();
+    let files = ModelFiles::embedded();
+    Model::load(&files).unwrap().save(dir).unwrap();
+    files.save_tokenizer_and_templates(dir).unwrap();
+}
+
+/// The owners of the adapters in a data directory.
+fn owners(data: &Path) -> BTreeSet<Option<String>> {
+    let adapters = Journal::open_read_only(data).unwrap().adapters().unwrap();
+    let owners = adapters.into_iter().map(|row| row.owner.map(String::from));
+    owners.collect()
+}
+
+#[test]
+fn two_people_on_one_server_train_an_adapter_each() {
+    let dir = TempDir::new().unwrap();
+    let (data, path) = (dir.path().join("data"), dir.path().join("model"));
+    model(&path);
+    let flags = [
+        "--model",
+        path.to_str().unwrap(),
+        "--two-people",
+        "--arms",
+        "control,binary,one-adapter",
+        "--seeds",
+        "1",
+        "--conversations",
+        "6",
+        "--probes",
+        "1",
+        "--fresh",
+        "2",
+        "--max-tokens",
+        "24",
+        "--set",
+        "training.batch_size=2",
+        "--set",
+        "training.min_batch_size=2",
+        "--json",
+        "--data",
+        data.to_str().unwrap(),
+    ];
+    let ended = personalize(&dir, &flags);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let result = line(&ended);
+    assert_matches_schema(&schema("eval-personalize"), &result, "personalize");
+    assert_eq!(result["failed"], json!([]));
+    let people = ["short-of-two", "opposite-of-short"];
+    for person in people {
+        let of = |arm: &str, field: &str| result["arms"][arm][person][field].clone();
+        for field in ["fresh", "fresh_base"] {
+            assert!(of("binary", field).is_number(), "{person} {field}");
+            assert!(of("one-adapter", field).is_number(), "{person} {field}");
+        }
+        assert!(of("binary", "fresh_other").is_number(), "{person}");
+        assert_eq!(of("one-adapter", "fresh_other"), Value::Null);
+        assert_eq!(of("control", "fresh_base"), Value::Null);
+        for arm in ["control", "binary", "one-adapter"] {
+            assert_eq!(of(arm, "failed_requests"), 0, "{arm} {person}");
+        }
+        assert!(of("binary", "steps")[0].as_u64().unwrap() > 0, "{person}");
+    }
+    let keys = people.map(|person| Some(format!("key:{person}")));
+    let of_arm = |arm: &str| owners(&data.join(format!("short-of-two-{arm}-1")));
+    assert_eq!(of_arm("binary"), BTreeSet::from(keys));
+    assert_eq!(of_arm("one-adapter"), BTreeSet::from([None]));
+}
+
+#[test]
+fn a_wish_that_is_taken_back_has_its_own_figures() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("model");
+    model(&path);
+    let flags = [
+        "--model",
+        path.to_str().unwrap(),
+        "--take-back",
+        "--arms",
+        "control,configured",
+        "--seeds",
+        "1",
+        "--probes",
+        "0",
+        "--fresh",
+        "2",
+        "--max-tokens",
+        "16",
+        "--json",
+    ];
+    let ended = personalize(&dir, &flags);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let result = line(&ended);
+    assert_matches_schema(&schema("eval-personalize"), &result, "personalize");
+    let person = &result["arms"]["configured"]["short-taken-back"];
+    assert!(person["at24"].is_number() && person["last12"].is_number());
+    assert_eq!(person["realign"].as_array().unwrap().len(), 1);
+    let aims = result["aims"].as_array().unwrap();
+    let latest = "configured follows the latest wish";
+    let about_latest = |aim: &&Value| aim["aim"].as_str().unwrap().contains(latest);
+    assert_eq!(aims.iter().filter(about_latest).count(), 1, "{aims:?}");
+}
+
 #[test]
 fn missed_target_is_reported_and_fails_with_check() {
     let dir = TempDir::new().unwrap();
@@ -112,6 +221,9 @@ fn unknown_arguments_are_rejected_before_anything_starts() {
         }
     }
     let output = personalize(&dir, &["--wish", "short"]);
+    assert_eq!(output.code, Some(1));
+    assert!(output.stderr.contains("--model"), "{}", output.stderr);
+    let output = personalize(&dir, &["--two-people"]);
     assert_eq!(output.code, Some(1));
     assert!(output.stderr.contains("--model"), "{}", output.stderr);
     let nowhere = [

@@ -39,7 +39,7 @@ pub struct Health {
     pub ready: u64,
     /// Turns being judged.
     pub judging: u64,
-    /// Samples waiting for a step; 0 if training is disabled.
+    /// Samples waiting for a step, with adapters of owners those of the owner with most; 0 if training is disabled.
     pub queued: u64,
     /// Whether a training step is running.
     pub training: bool,
@@ -62,6 +62,11 @@ impl Health {
         // With training disabled, queued samples stay queued and no step is due.
         let trains = flag("/training/enabled").unwrap_or(true);
         let queued = number("/training/queued").max(number("/journal/samples/queued"));
+        // A step trains the samples of one owner.
+        let longest = body
+            .pointer("/training/longest_queue")
+            .and_then(Value::as_u64);
+        let queued = longest.unwrap_or(queued);
         Health {
             ready: number("/judging/ready").max(number("/journal/judging/ready")),
             judging: number("/judging/running"),
@@ -173,6 +178,13 @@ mod tests {
         assert!(!Health::read(&unseen(1, 0)).is_idle(16));
         assert!(!Health::read(&unseen(0, 16)).is_idle(16));
         assert_eq!(Health::read(&unseen(0, 0)).steps, 3);
+    }
+
+    #[test]
+    fn samples_of_several_owners_start_no_step_together() {
+        let body = |longest| json!({"training": {"queued": 20, "longest_queue": longest}, "journal": {"samples": {"queued": 20}}});
+        assert!(Health::read(&body(15)).is_idle(16));
+        assert!(!Health::read(&body(16)).is_idle(16));
     }
 
     #[test]

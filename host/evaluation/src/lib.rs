@@ -62,7 +62,7 @@ pub use self::idle::{Health, WaitError, WaitOptions, wait_until_idle};
 pub use self::persona::{Key, Persona, Phase, Reaction, Student, Task, Teacher, Track};
 pub use self::personalize::{
     Arm, Cell, CellError, CellRecord, Figures, PersonalizeOptions, PersonalizeOutcome, ProbeChange,
-    ProbeResult, Target, TargetBounds, TrainingFacts, run_cell,
+    ProbeResult, Target, TargetBounds, TrainingFacts, run_cell, run_pair,
 };
 pub use self::plot::{Band, Glyphs, Series, SvgOptions, TerminalOptions, svg, terminal};
 pub use self::reactions::{

@@ -10,6 +10,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use clawhost_config::AdapterScope;
 use clawhost_engine::EngineStats;
 use clawhost_journal::{Counts, Journal, JudgingState, SampleState, now_ms};
 use schemars::JsonSchema;
@@ -73,6 +74,10 @@ pub(crate) async fn healthz(
 ) -> Response {
     let active = shared.versions.active(&shared.engine);
     let counts = shared.query(Journal::counts).await;
+    let queues = match shared.options.adapters {
+        AdapterScope::Shared => None,
+        AdapterScope::Key | AdapterScope::User => shared.query(Journal::owner_queues).await.ok(),
+    };
     let mut errors: Vec<HealthError> = shared
         .readiness
         .journal_error(&shared.journal)
@@ -107,6 +112,11 @@ pub(crate) async fn healthz(
     if let Ok(counts) = counts {
         insert_loop_counts(&mut body, &counts);
         body.insert("journal".into(), json!(counts));
+    }
+    if let (Some(queues), Some(training)) = (queues, body.get_mut("training")) {
+        // A step trains the samples of one owner.
+        let longest = queues.iter().map(|queue| queue.samples).max();
+        training["longest_queue"] = longest.unwrap_or(0).into();
     }
     let mut status = shared.status.status();
     if !caller.can_see_details() {

@@ -16,6 +16,11 @@ pub enum Track {
     Wish(Wish),
     /// A person who takes the wish back after 24 conversations; 48 in all. From then on the opposite is scored.
     TakenBack(Wish),
+    /// A person with a wish who shares a server with [`Track::Opposite`], each with an API key of their own; 36
+    /// conversations.
+    OfTwo(Wish),
+    /// A person who wants the opposite of a wish from the start, beside [`Track::OfTwo`]; 36 conversations.
+    Opposite(Wish),
 }
 
 /// Conversations before a wish is taken back.
@@ -35,23 +40,29 @@ impl Track {
         match self {
             Track::Student => "Brings homework and wants it back in plain prose",
             Track::Teacher => "Brings pupils' answers and wants friendly, specific comments",
-            Track::Wish(wish) | Track::TakenBack(wish) => wish.about(),
+            Track::Wish(wish)
+            | Track::TakenBack(wish)
+            | Track::OfTwo(wish)
+            | Track::Opposite(wish) => wish.about(),
         }
     }
 
     /// The persona.
     pub fn persona(self) -> Box<dyn Persona> {
+        let person = |name, wish, reversed_from| -> Box<dyn Persona> {
+            Box::new(Person {
+                name,
+                wish,
+                reversed_from,
+            })
+        };
         match self {
             Track::Student => Box::new(Student),
             Track::Teacher => Box::new(Teacher),
-            Track::Wish(wish) => Box::new(Person {
-                wish,
-                takes_back_at: None,
-            }),
-            Track::TakenBack(wish) => Box::new(Person {
-                wish,
-                takes_back_at: Some(TAKES_BACK_AT),
-            }),
+            Track::Wish(wish) => person(wish.names().wish, wish, None),
+            Track::TakenBack(wish) => person(wish.names().taken_back, wish, Some(TAKES_BACK_AT)),
+            Track::OfTwo(wish) => person(wish.names().of_two, wish, None),
+            Track::Opposite(wish) => person(wish.names().opposite, wish, Some(0)),
         }
     }
 
@@ -59,14 +70,32 @@ impl Track {
     pub fn wish(self) -> Option<Wish> {
         match self {
             Track::Student | Track::Teacher => None,
-            Track::Wish(wish) | Track::TakenBack(wish) => Some(wish),
+            Track::Wish(wish)
+            | Track::TakenBack(wish)
+            | Track::OfTwo(wish)
+            | Track::Opposite(wish) => Some(wish),
         }
+    }
+
+    /// The person who shares the server and wants the opposite.
+    pub fn other(self) -> Option<Track> {
+        match self {
+            Track::OfTwo(wish) => Some(Track::Opposite(wish)),
+            Track::Opposite(wish) => Some(Track::OfTwo(wish)),
+            Track::Student | Track::Teacher | Track::Wish(_) | Track::TakenBack(_) => None,
+        }
+    }
+
+    /// Whether the person wants the opposite of the wish in the end, so that the frozen model's default may be what is
+    /// wanted.
+    pub fn ends_reversed(self) -> bool {
+        matches!(self, Track::TakenBack(_) | Track::Opposite(_))
     }
 
     /// The number of conversations of the stated target.
     pub fn mark(self) -> usize {
         match self {
-            Track::Student | Track::Wish(_) => 36,
+            Track::Student | Track::Wish(_) | Track::OfTwo(_) | Track::Opposite(_) => 36,
             Track::Teacher => 24,
             Track::TakenBack(_) => TAKES_BACK_AT,
         }

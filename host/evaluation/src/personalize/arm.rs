@@ -268,6 +268,13 @@ const SPECS: &[Spec] = &[
         overrides: &[],
     },
     Spec {
+        name: "one-adapter",
+        about: "The same, with one adapter for both of two people",
+        trains: true,
+        memory: false,
+        overrides: &["training.adapters=shared"],
+    },
+    Spec {
         name: "memory",
         about: "The frozen model with earlier corrections in the system message",
         trains: false,
@@ -376,6 +383,11 @@ impl Arm {
     /// Whether its client has a memory.
     pub fn remembers(self) -> bool {
         SPECS[self.0].memory
+    }
+
+    /// Whether all people who share its server share an adapter.
+    pub fn has_one_adapter(self) -> bool {
+        self.overrides().contains(&"training.adapters=shared")
     }
 
     /// The configuration keys it sets, each as `section.key=value`.

@@ -1,5 +1,6 @@
-//! One cell: an arm's conversations with one server, and the probes afterwards.
+//! One cell: an arm's conversations with one server, of one person or of two, and the probes afterwards.
 
+use futures_util::future::try_join;
 use serde::Serialize;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -40,6 +41,10 @@ pub struct CellRecord {
     pub arm_record: ArmRecord,
     /// Scores of the first replies to fresh tasks after the conversations; `None` without a reply.
     pub fresh: Vec<Option<Score>>,
+    /// The same with the adapter of the person who shares the server. Empty for others, and if there is one adapter.
+    pub fresh_other: Vec<Option<Score>>,
+    /// The same with the base model. Empty for others, and for an arm that does not train.
+    pub fresh_base: Vec<Option<Score>>,
     /// Results on unrelated prompts; empty without probes.
     pub probes: Vec<ProbeResult>,
     /// Failed requests of fresh tasks and probes.
@@ -71,6 +76,61 @@ pub async fn run_cell(
     events: &UnboundedSender<ArmEvent>,
 ) -> Result<CellRecord, CellError> {
     let client = ChatClient::new(endpoint, options.request_timeout)?;
+    let arm_record = converse(cell, &client, options, events).await?;
+    Ok(measure(cell, arm_record, &client, options).await)
+}
+
+/// Runs the conversations of two people with opposite wishes at the same time with one server, then measures the fresh
+/// tasks of each with the own adapter, with the other's and with the base model, and the probes. `cell` is that of the
+/// person with the wish, and `endpoints` are those of this person's API key and of the other's. The caller fills in the
+/// training facts.
+///
+/// # Errors
+/// As [`run_cell`].
+///
+/// # Panics
+/// Nobody shares the server of `cell`.
+pub async fn run_pair(
+    cell: Cell,
+    endpoints: [Endpoint; 2],
+    options: &PersonalizeOptions,
+    events: &UnboundedSender<ArmEvent>,
+) -> Result<[CellRecord; 2], CellError> {
+    let other = cell.of_other().expect("two people share the server");
+    let client = |endpoint| ChatClient::new(endpoint, options.request_timeout);
+    // All keys are served the base model by this name.
+    let base = client(Endpoint {
+        model: format!("{}:base", endpoints[0].model),
+        ..endpoints[0].clone()
+    })?;
+    let [one, two] = endpoints;
+    let clients = [client(one)?, client(two)?];
+    let (first, second) = try_join(
+        converse(cell, &clients[0], options, events),
+        converse(other, &clients[1], options, events),
+    )
+    .await?;
+    let mut records = [
+        measure(cell, first, &clients[0], options).await,
+        measure(other, second, &clients[1], options).await,
+    ];
+    for (record, other) in records.iter_mut().zip(clients.iter().rev()) {
+        if cell.arm.trains() && !cell.arm.has_one_adapter() {
+            record.fresh_other = fresh_with(record, other, options).await;
+        }
+        if cell.arm.trains() {
+            record.fresh_base = fresh_with(record, &base, options).await;
+        }
+    }
+    Ok(records)
+}
+
+async fn converse(
+    cell: Cell,
+    client: &ChatClient,
+    options: &PersonalizeOptions,
+    events: &UnboundedSender<ArmEvent>,
+) -> Result<ArmRecord, WaitError> {
     let arm = ArmOptions {
         conversations: options.conversations(cell.track),
         concurrency: options.concurrency,
@@ -78,22 +138,49 @@ pub async fn run_cell(
         wait: options.wait,
     };
     let persona = cell.track.persona();
-    let arm_record = run_arm(&cell.name(), &client, persona.as_ref(), arm, events).await?;
-    let memory = memory(&arm_record.conversations, arm.conversation.memory_size);
+    run_arm(&cell.name(), client, persona.as_ref(), arm, events).await
+}
+
+/// Scores fresh tasks and probes after the conversations.
+async fn measure(
+    cell: Cell,
+    arm_record: ArmRecord,
+    client: &ChatClient,
+    options: &PersonalizeOptions,
+) -> CellRecord {
+    let memory_size = options.conversation_options(cell).memory_size;
+    let memory = memory(&arm_record.conversations, memory_size);
     let memory = memory.as_deref();
+    let persona = cell.track.persona();
     let (fresh, mut failures) =
-        fresh::score_fresh(&client, persona.as_ref(), cell, memory, options).await;
+        fresh::score_fresh(client, persona.as_ref(), cell, memory, options).await;
     // Each seed has its own probe prompts, the same for all arms.
     let at = cell.seed.wrapping_sub(options.first_seed) as usize;
     let which = at * options.probes..(at + 1) * options.probes;
-    let (probes, probe_failures) = probe(&client, cell, which, memory, options).await;
+    let (probes, probe_failures) = probe(client, cell, which, memory, options).await;
     failures.extend(probe_failures);
-    Ok(CellRecord {
+    CellRecord {
         cell,
         arm_record,
         fresh,
+        fresh_other: Vec::new(),
+        fresh_base: Vec::new(),
         probes,
         probe_failures: failures,
         training: TrainingFacts::default(),
-    })
+    }
+}
+
+/// Scores the fresh tasks of a person with another adapter; failed requests are added to the record.
+async fn fresh_with(
+    record: &mut CellRecord,
+    client: &ChatClient,
+    options: &PersonalizeOptions,
+) -> Vec<Option<Score>> {
+    let cell = record.cell;
+    let persona = cell.track.persona();
+    let (scores, failures) =
+        fresh::score_fresh(client, persona.as_ref(), cell, None, options).await;
+    record.probe_failures.extend(failures);
+    scores
 }

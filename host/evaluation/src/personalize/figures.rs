@@ -40,6 +40,10 @@ pub struct Figures {
     pub last: Vec<Option<f64>>,
     /// Mean score of the fresh tasks after the conversations; `None` without fresh tasks.
     pub fresh: Vec<Option<f64>>,
+    /// The same with the adapter of the person who shares the server; `None` without such a person.
+    pub fresh_other: Vec<Option<f64>>,
+    /// The same with the base model, for two people who share a server.
+    pub fresh_base: Vec<Option<f64>>,
     /// The style factor of the score after training, of the fresh tasks or without these of the window at the mark: for a
     /// wish, whether replies have its form, whatever they say.
     pub style: Vec<Option<f64>>,
@@ -116,6 +120,11 @@ impl PersonalizeOutcome {
             };
             cells.iter().map(of_cell).collect()
         };
+        let fresh = |scores: fn(&CellRecord) -> &[Option<Score>]| -> Vec<Option<f64>> {
+            let of_cell =
+                |cell: &&CellRecord| mean_of(scores(cell).iter().flatten(), |score| score.value);
+            cells.iter().map(of_cell).collect()
+        };
         let failures =
             |cell: &&CellRecord| cell.arm_record.failed_requests() + cell.probe_failures.len();
         Some(Figures {
@@ -131,10 +140,9 @@ impl PersonalizeOutcome {
             last: records()
                 .map(|record| score(record, options.last_window(track)))
                 .collect(),
-            fresh: cells
-                .iter()
-                .map(|cell| mean_of(cell.fresh.iter().flatten(), |score| score.value))
-                .collect(),
+            fresh: fresh(|cell| &cell.fresh),
+            fresh_other: fresh(|cell| &cell.fresh_other),
+            fresh_base: fresh(|cell| &cell.fresh_base),
             style: factor(&|score| score.style),
             correctness: factor(&|score| score.correctness),
             align: records().map(|record| align(record, 0)).collect(),
@@ -203,13 +211,27 @@ impl Figures {
 
     /// Paired by seed: how much higher this arm scores after training than `other`.
     pub fn lead_over(&self, other: &Figures) -> Option<Estimate> {
-        let theirs: BTreeMap<u64, Option<f64>> = other
-            .seeds
-            .iter()
-            .copied()
-            .zip(other.after().iter().copied())
-            .collect();
-        let pairs = self.seeds.iter().zip(self.after());
+        self.lead_by(other, Figures::after)
+    }
+
+    /// Paired by seed: how much higher the score of this arm is than that of `other`.
+    pub fn lead_by(
+        &self,
+        other: &Figures,
+        score: fn(&Figures) -> &[Option<f64>],
+    ) -> Option<Estimate> {
+        self.lead(score(self), &other.seeds, score(other))
+    }
+
+    /// Paired by seed: how much higher fresh tasks score with the person's own adapter than with the other person's.
+    pub fn lead_over_other_adapter(&self) -> Option<Estimate> {
+        self.lead(&self.fresh, &self.seeds, &self.fresh_other)
+    }
+
+    fn lead(&self, own: &[Option<f64>], seeds: &[u64], theirs: &[Option<f64>]) -> Option<Estimate> {
+        let theirs: BTreeMap<u64, Option<f64>> =
+            seeds.iter().copied().zip(theirs.iter().copied()).collect();
+        let pairs = self.seeds.iter().zip(own);
         let differences: Vec<f64> = pairs
             .filter_map(|(seed, own)| Some((*own)? - theirs.get(seed).copied().flatten()?))
             .collect();

@@ -70,9 +70,15 @@ fn figures_json(figures: &Figures, reached: bool) -> Value {
         (at.as_str(), at_mark),
         ("last12", &figures.last),
         ("fresh", &figures.fresh),
+        ("fresh_other", &figures.fresh_other),
+        ("fresh_base", &figures.fresh_base),
         ("style", &figures.style),
         ("correctness", &figures.correctness),
     ] {
+        let of_two = matches!(name, "fresh_other" | "fresh_base");
+        if of_two && figures.track.other().is_none() {
+            continue;
+        }
         let estimate = figures.score_over_seeds(values);
         put(name, estimate.map_or(Value::Null, |e| rounded(e.mean)));
         put(&format!("{name}_interval"), interval(estimate));

@@ -19,7 +19,7 @@ mod scripted_wishes;
 mod targets;
 
 pub use self::arm::Arm;
-pub use self::cell::{CellError, CellRecord, TrainingFacts, run_cell};
+pub use self::cell::{CellError, CellRecord, TrainingFacts, run_cell, run_pair};
 pub use self::figures::{Figures, ProbeChange};
 pub use self::outcome::PersonalizeOutcome;
 pub(crate) use self::plan::WISH_MAX_TOKENS;

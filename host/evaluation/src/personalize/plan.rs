@@ -104,6 +104,8 @@ pub struct TargetBounds {
     pub forgets_at_most: f64,
     /// Maximum loss on explicit requests for the opposite of a wish, likewise. Default: 0.15.
     pub opposite_loses_at_most: f64,
+    /// Maximum that an arm scores below the frozen model, likewise, once a wish is taken back. Default: 0.15.
+    pub latest_wish_loses_at_most: f64,
     /// Maximum share of the frozen model's replies about the question that a wish may cost. Default: 0.1.
     pub answers_lose_at_most: f64,
 }
@@ -116,6 +118,7 @@ impl Default for TargetBounds {
             control_within: 0.12,
             forgets_at_most: 0.05,
             opposite_loses_at_most: 0.15,
+            latest_wish_loses_at_most: 0.15,
             answers_lose_at_most: 0.1,
         }
     }
@@ -151,12 +154,14 @@ impl PersonalizeOptions {
         all.saturating_sub(window(all))..all
     }
 
-    /// All cells: all arms of one seed before the next seed, so that partial results are comparable.
+    /// All cells: all arms of one seed before the next seed, so that partial results are comparable. Two people who share
+    /// a server share a cell, that of [`Track::OfTwo`].
     pub fn cells(&self) -> Vec<Cell> {
         let seeds = (0..u64::from(self.seeds)).map(|at| self.first_seed.wrapping_add(at));
         let mut cells = Vec::new();
         for seed in seeds {
-            for track in &self.tracks {
+            let first = |track: &&Track| !matches!(track, Track::Opposite(_));
+            for track in self.tracks.iter().filter(first) {
                 for arm in &self.arms {
                     cells.push(Cell {
                         arm: *arm,
@@ -190,7 +195,7 @@ impl PersonalizeOptions {
     }
 }
 
-/// One arm with one persona and one seed: one server.
+/// One arm with one persona, or with two people who share a server, and one seed: one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cell {
     /// The arm.
@@ -205,6 +210,12 @@ impl Cell {
     /// A name that is also a valid file name: `student-hybrid-3`.
     pub fn name(self) -> String {
         format!("{}-{}-{}", self.track.name(), self.arm.name(), self.seed)
+    }
+
+    /// The cell as the person sees it who shares the server, if there is one.
+    pub fn of_other(self) -> Option<Cell> {
+        let track = self.track.other()?;
+        Some(Cell { track, ..self })
     }
 }
 

@@ -84,7 +84,7 @@ fn card_sets(track: Track) -> &'static [(&'static str, &'static [&'static str])]
             ("grading-thorough", &["long", "verdict"]),
             ("small-talk", &["clean"]),
         ],
-        Track::Wish(_) | Track::TakenBack(_) => &[],
+        _ => &[],
     }
 }
 
@@ -101,10 +101,9 @@ pub(super) async fn probe(
     if which.is_empty() {
         return (results, failures);
     }
-    let sets = match cell.track {
-        Track::Student | Track::Teacher => stored_sets(cell.track, which),
-        Track::Wish(wish) => wish_sets(wish, which, false, options),
-        Track::TakenBack(wish) => wish_sets(wish, which, true, options),
+    let sets = match cell.track.wish() {
+        None => stored_sets(cell.track, which),
+        Some(wish) => wish_sets(wish, which, cell.track.ends_reversed(), options),
     };
     let params = RequestParams {
         seed: cell.seed,
@@ -165,27 +164,23 @@ fn stored_sets(track: Track, which: Range<usize>) -> Vec<Set> {
     card_sets(track).iter().map(set).collect()
 }
 
-/// Explicit requests for the opposite (of a wish that was taken back: for the wish), and other skills.
+/// Explicit requests for the opposite (of a person who wants the opposite in the end: for the wish), and other skills.
 fn wish_sets(
     wish: Wish,
     which: Range<usize>,
-    taken_back: bool,
+    reversed: bool,
     options: &PersonalizeOptions,
 ) -> Vec<Set> {
     let max_tokens = options.max_tokens.unwrap_or(MAX_TOKENS);
     let from = which.start;
     let request = |at| {
-        if taken_back {
+        if reversed {
             wish.instructed(at)
         } else {
             wish.opposite(at)
         }
     };
-    let asked_for = if taken_back {
-        "the wish"
-    } else {
-        "the opposite"
-    };
+    let asked_for = if reversed { "the wish" } else { "the opposite" };
     let opposite = Set {
         prompts: which
             .clone()
@@ -198,7 +193,7 @@ fn wish_sets(
                 opposite: true,
                 score: Box::new(move |at, reply| {
                     let question = wish.held_out_question(from + at);
-                    if taken_back {
+                    if reversed {
                         wish.score(question, reply)
                     } else {
                         wish.score_opposite(question, reply)
@@ -210,7 +205,7 @@ fn wish_sets(
                 chance: 0.0,
                 opposite: true,
                 score: Box::new(move |_, reply| {
-                    if taken_back {
+                    if reversed {
                         wish.form(reply)
                     } else {
                         wish.opposite_form(reply)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Arm, Cell, CellRecord, PersonalizeOptions, PersonalizeOutcome, run_cell};
+use super::{Arm, Cell, CellRecord, PersonalizeOptions, PersonalizeOutcome, run_cell, run_pair};
 use crate::client::Endpoint;
 use crate::idle::WaitOptions;
 use crate::persona::Track;
@@ -52,7 +52,9 @@ enum Obeys {
 /// Replies at length until `complaints` of them have arrived, then briefly by default. Follow-ups get what was asked for.
 async fn model(complaints: usize, obeys: Obeys) -> ScriptedServer {
     let reply_fn = move |body: &Value, log: &RequestLog| {
+        let is_base = body["model"] == "scripted:base";
         let follow_ups = log.bodies.iter().filter(|body| messages(body) >= 3).count();
+        let follow_ups = if is_base { 0 } else { follow_ups };
         let last = messages(body) - 1;
         let (text, system) = (
             message(body, last),
@@ -76,13 +78,38 @@ async fn model(complaints: usize, obeys: Obeys) -> ScriptedServer {
     serve(reply_fn, health_fn).await
 }
 
-async fn cell(arm: Arm, track: Track, seed: u64, complaints: usize, obeys: Obeys) -> CellRecord {
-    let server = model(complaints, obeys).await;
-    let endpoint = Endpoint {
+fn endpoint(server: &ScriptedServer) -> Endpoint {
+    Endpoint {
         url: server.url.clone(),
         model: "scripted".into(),
         api_key: None,
+    }
+}
+
+/// Two people with opposite wishes; `complaints` of the first one teach brevity to the adapter of both, or to that person's.
+async fn pair(arm: Arm, complaints: usize) -> [CellRecord; 2] {
+    let (first, second) = (
+        model(complaints, Obeys::Always).await,
+        model(usize::MAX, Obeys::Always).await,
+    );
+    let (sender, _events) = tokio::sync::mpsc::unbounded_channel();
+    let track = Track::OfTwo(Wish::Short);
+    let cell = Cell {
+        arm,
+        track,
+        seed: 1,
     };
+    let endpoints = match arm.has_one_adapter() {
+        true => [endpoint(&first), endpoint(&first)],
+        false => [endpoint(&first), endpoint(&second)],
+    };
+    run_pair(cell, endpoints, &options(track), &sender)
+        .await
+        .unwrap()
+}
+
+async fn cell(arm: Arm, track: Track, seed: u64, complaints: usize, obeys: Obeys) -> CellRecord {
+    let endpoint = endpoint(&model(complaints, obeys).await);
     let (sender, _events) = tokio::sync::mpsc::unbounded_channel();
     let cell = Cell { arm, track, seed };
     run_cell(cell, endpoint, &options(track), &sender)
@@ -213,6 +240,18 @@ async fn a_wish_that_is_taken_back_is_learned_again_from_its_opposite() {
         ),
         (vec![Some(3)], vec![None], vec![Some(0.0)])
     );
+    let targets = outcome.targets();
+    let measured = |description: &str| {
+        let mut found = targets
+            .iter()
+            .filter(|t| t.description.contains(description));
+        found.next().unwrap().measured.clone()
+    };
+    let before =
+        measured("binary scores significantly more than control before the wish is taken back");
+    assert!(before.starts_with("+1.00 (one seed"), "{before}");
+    let latest = measured("binary follows the latest wish");
+    assert!(latest.starts_with("-1.00 (one seed"), "{latest}");
     let table = personalize_table(&outcome);
     assert!(
         table.contains("again after") && table.contains("taken back after 24 conversations"),
@@ -224,4 +263,62 @@ async fn a_wish_that_is_taken_back_is_learned_again_from_its_opposite() {
             .pointer("/arms/control/short-taken-back/at24")
             .is_some()
     );
+}
+
+#[tokio::test]
+async fn two_people_are_measured_with_both_adapters_and_the_base_model() {
+    let one_adapter = Arm::ALL.into_iter().find(|arm| arm.has_one_adapter());
+    let one_adapter = one_adapter.unwrap();
+    let (short, long) = (Track::OfTwo(Wish::Short), Track::Opposite(Wish::Short));
+    let options = PersonalizeOptions {
+        arms: vec![Arm::CONTROL, Arm::BINARY, one_adapter],
+        tracks: vec![short, long],
+        seeds: 1,
+        ..options(short)
+    };
+    let cells = options.cells();
+    assert_eq!(cells.len(), 3, "one server for both");
+    assert_eq!(cells[1].name(), "short-of-two-binary-1");
+    let mut records = Vec::new();
+    records.extend(pair(Arm::CONTROL, usize::MAX).await);
+    records.extend(pair(Arm::BINARY, 20).await);
+    records.extend(pair(one_adapter, 20).await);
+    let outcome = PersonalizeOutcome::new(options, records, Vec::new(), false, 1.0);
+    let fresh = |arm, track| {
+        let figures = outcome.figures(arm, track).unwrap();
+        (
+            figures.fresh[0],
+            figures.fresh_other[0],
+            figures.fresh_base[0],
+        )
+    };
+    let (none, full) = (Some(0.0), Some(1.0));
+    assert_eq!(fresh(Arm::CONTROL, short), (none, None, None));
+    assert_eq!(fresh(Arm::BINARY, short), (full, none, none));
+    assert_eq!(fresh(Arm::BINARY, long), (full, none, full));
+    assert_eq!(fresh(one_adapter, long), (none, None, full));
+    let own = "own adapter than with the other's";
+    let targets = outcome.targets();
+    let measured: Vec<(Track, &str)> = targets
+        .iter()
+        .filter(|target| target.description.contains(own))
+        .map(|target| (target.track, target.measured.as_str()))
+        .collect();
+    assert_eq!(measured.len(), 2, "one adapter has no other");
+    for (target, track) in measured.iter().zip([short, long]) {
+        assert_eq!(target.0, track);
+        assert!(target.1.starts_with("+1.00 (one seed"), "{target:?}");
+    }
+    let table = personalize_table(&outcome);
+    for expected in [
+        "shares a server with opposite-of-short",
+        "other's adapter",
+        "the form of the opposite of the wish",
+    ] {
+        assert!(table.contains(expected), "{expected}\n{table}");
+    }
+    let json = outcome.json();
+    let figures = &json["arms"]["binary"];
+    assert_eq!(figures["opposite-of-short"]["fresh_other"], json!(0.0));
+    assert_eq!(figures["short-of-two"]["fresh_base_seeds"], json!([0.0]));
 }

@@ -55,6 +55,12 @@ impl Targets {
             measured,
         });
     }
+
+    /// Adds a target that a paired difference is significantly positive.
+    fn add_significant(&mut self, description: String, lead: Estimate) {
+        let measured = format!("{} paired by seed", signed(lead));
+        self.add(description, lead.low > 0.0, measured);
+    }
 }
 
 fn track_targets(outcome: &PersonalizeOutcome, track: Track) -> Vec<Target> {
@@ -68,26 +74,25 @@ fn track_targets(outcome: &PersonalizeOutcome, track: Track) -> Vec<Target> {
         track,
         targets: Vec::new(),
     };
-    if let Some(control) = control {
+    // The opposite of a wish may be the frozen model's default: then it starts high.
+    if let Some(control) = control.filter(|_| !matches!(track, Track::Opposite(_))) {
         control_targets(&mut targets, control, outcome);
     }
-    match track {
-        Track::Student | Track::Teacher => hybrid_targets(&mut targets, &learning, outcome),
-        Track::Wish(_) | Track::TakenBack(_) => {
-            wish_target(&mut targets, &learning, control, outcome)
-        }
+    match track.wish() {
+        None => hybrid_targets(&mut targets, &learning, outcome),
+        Some(_) => wish_target(&mut targets, &learning, control, outcome),
     }
-    // Once the wish is taken back, the frozen model's default is what the person wants.
-    if !matches!(track, Track::TakenBack(_)) {
-        for one in &learning {
-            let Some(lead) = control.and_then(|control| one.lead_over(control)) else {
-                continue;
-            };
-            let description = format!("{} scores significantly more than control", one.arm.name());
-            targets.add(
-                description,
-                lead.low > 0.0,
-                format!("{} paired by seed", signed(lead)),
+    for one in &learning {
+        if let Some(control) = control {
+            control_lead_targets(&mut targets, one, control, outcome);
+        }
+        if let Some(lead) = one.lead_over_other_adapter() {
+            targets.add_significant(
+                format!(
+                    "{} scores significantly more with the person's own adapter than with the other's",
+                    one.arm.name()
+                ),
+                lead,
             );
         }
     }
@@ -95,6 +100,43 @@ fn track_targets(outcome: &PersonalizeOutcome, track: Track) -> Vec<Target> {
         forgetting_targets(&mut targets, one, outcome);
     }
     targets.targets
+}
+
+/// How an arm compares with the frozen model. Where the person wants the opposite in the end, that may be the frozen model's
+/// default, which the arm must not fall behind.
+fn control_lead_targets(
+    targets: &mut Targets,
+    one: &Figures,
+    control: &Figures,
+    outcome: &PersonalizeOutcome,
+) {
+    let limit = outcome.options.bounds.latest_wish_loses_at_most;
+    let arm = one.arm.name();
+    if let Track::TakenBack(_) = targets.track
+        && let Some(lead) = one.lead_by(control, |figures| &figures.at_mark)
+    {
+        let description =
+            format!("{arm} scores significantly more than control before the wish is taken back");
+        targets.add_significant(description, lead);
+    }
+    let Some(lead) = one.lead_over(control) else {
+        return;
+    };
+    match targets.track {
+        Track::TakenBack(_) => targets.add(
+            format!(
+                "{arm} follows the latest wish: at most {:.0} % less than control, with confidence",
+                limit * 100.0
+            ),
+            keeps(Some(lead), limit),
+            format!("{} paired by seed", signed(lead)),
+        ),
+        Track::Opposite(_) => {}
+        _ => targets.add_significant(
+            format!("{arm} scores significantly more than control"),
+            lead,
+        ),
+    }
 }
 
 /// There is something to learn, and the frozen model does not change.
@@ -183,9 +225,14 @@ fn wish_target(
     });
     let names: Vec<&str> = reached.map(|one| one.arm.name()).collect();
     let on = measured_on(outcome, targets.track);
+    let wish = match targets.track {
+        Track::TakenBack(_) => "the latest wish",
+        Track::Opposite(_) => "the opposite of the wish",
+        _ => "the wish",
+    };
     targets.add(
         format!(
-            "an arm has the form of the wish at {:.2} or more {on} on every seed, answers as often, and still follows explicit requests",
+            "an arm has the form of {wish} at {:.2} or more {on} on every seed, answers as often, and still follows explicit requests",
             bounds.at_least
         ),
         !names.is_empty(),

@@ -1,11 +1,10 @@
 //! `name` and `captain`: how the person is addressed. Their opposite: without the name.
 
-use super::spec::{Topic, WishSpec};
+use super::spec::{Topic, WishSpec, names};
 use super::text::words;
 
 pub(super) static NAME: WishSpec = WishSpec {
-    name: "name",
-    reversed_name: "name-taken-back",
+    names: names!("name"),
     about: "Addresses the person as Robin",
     topic: Topic::Everyday,
     ask: "My name is Robin; call me by my name.",
@@ -27,8 +26,7 @@ pub(super) static NAME: WishSpec = WishSpec {
 };
 
 pub(super) static CAPTAIN: WishSpec = WishSpec {
-    name: "captain",
-    reversed_name: "captain-taken-back",
+    names: names!("captain"),
     about: "Addresses the person as captain",
     topic: Topic::Everyday,
     ask: "Address me as captain.",

@@ -1,11 +1,10 @@
 //! `code-only`: the code and nothing else. Its opposite: code with an explanation.
 
-use super::spec::{Topic, WishSpec};
+use super::spec::{Topic, WishSpec, names};
 use super::text::word_count;
 
 pub(super) static CODE_ONLY: WishSpec = WishSpec {
-    name: "code-only",
-    reversed_name: "code-only-taken-back",
+    names: names!("code-only"),
     about: "Only the code, without an explanation",
     topic: Topic::Programs,
     ask: "Reply with the code only, without any explanation.",

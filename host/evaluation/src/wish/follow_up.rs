@@ -1,11 +1,10 @@
 //! `ask-back`: the reply ends with a question to the person. Its opposite: no question.
 
-use super::spec::{Topic, WishSpec};
+use super::spec::{Topic, WishSpec, names};
 use super::text::{without, word_count};
 
 pub(super) static ASK_BACK: WishSpec = WishSpec {
-    name: "ask-back",
-    reversed_name: "ask-back-taken-back",
+    names: names!("ask-back"),
     about: "Ends with a question to the person",
     topic: Topic::Everyday,
     ask: "End your answer with a question to me.",

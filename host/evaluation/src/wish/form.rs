@@ -1,11 +1,10 @@
 //! `bullets` (a list of points) and `plain` (one paragraph without marks): each is the other's opposite.
 
-use super::spec::{Topic, WishSpec};
+use super::spec::{Topic, WishSpec, names};
 use super::text::{list_items, with, without, word_count};
 
 pub(super) static BULLETS: WishSpec = WishSpec {
-    name: "bullets",
-    reversed_name: "bullets-taken-back",
+    names: names!("bullets"),
     about: "A list of points",
     topic: Topic::Everyday,
     ask: "Write the answer as a list of bullet points.",
@@ -31,8 +30,7 @@ pub(super) static BULLETS: WishSpec = WishSpec {
 };
 
 pub(super) static PLAIN: WishSpec = WishSpec {
-    name: "plain",
-    reversed_name: "plain-taken-back",
+    names: names!("plain"),
     about: "One paragraph of plain text, without lists or bold",
     topic: Topic::Everyday,
     ask: "Answer in one paragraph of plain text, without a list and without bold.",

@@ -1,11 +1,10 @@
 //! `french` and `spanish`: replies in another language. Their opposite: a reply in English.
 
-use super::spec::{Topic, WishSpec};
+use super::spec::{Topic, WishSpec, names};
 use super::text::words;
 
 pub(super) static FRENCH: WishSpec = WishSpec {
-    name: "french",
-    reversed_name: "french-taken-back",
+    names: names!("french"),
     about: "Replies in French",
     topic: Topic::Everyday,
     ask: "Answer in French.",
@@ -27,8 +26,7 @@ pub(super) static FRENCH: WishSpec = WishSpec {
 };
 
 pub(super) static SPANISH: WishSpec = WishSpec {
-    name: "spanish",
-    reversed_name: "spanish-taken-back",
+    names: names!("spanish"),
     about: "Replies in Spanish",
     topic: Topic::Everyday,
     ask: "Answer in Spanish.",

@@ -1,11 +1,10 @@
 //! `short`: one short sentence. Its opposite: a long and detailed reply.
 
-use super::spec::{Topic, WishSpec};
+use super::spec::{Topic, WishSpec, names};
 use super::text::{sentence_count, word_count};
 
 pub(super) static SHORT: WishSpec = WishSpec {
-    name: "short",
-    reversed_name: "short-taken-back",
+    names: names!("short"),
     about: "One short sentence",
     topic: Topic::Everyday,
     ask: "Answer in one short sentence.",

@@ -1,11 +1,10 @@
 //! `lower`: no capital letters. Its opposite: capitals at the start of every sentence.
 
-use super::spec::{Topic, WishSpec};
+use super::spec::{Topic, WishSpec, names};
 use super::text::{without, word_count};
 
 pub(super) static LOWER: WishSpec = WishSpec {
-    name: "lower",
-    reversed_name: "lower-taken-back",
+    names: names!("lower"),
     about: "No capital letters",
     topic: Topic::Everyday,
     ask: "Write everything in lower case, without capital letters.",

@@ -29,7 +29,7 @@ pub(crate) use self::person::Person;
 pub use self::question::Question;
 pub(crate) use self::questions::Part;
 use self::questions::questions;
-use self::spec::WishSpec;
+use self::spec::{WishNames, WishSpec};
 
 /// A wish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,12 +100,12 @@ impl Wish {
 
     /// Name on the command line and in reports.
     pub fn name(self) -> &'static str {
-        self.spec().name
+        self.names().wish
     }
 
-    /// Name of the person who takes the wish back.
-    pub(crate) fn reversed_name(self) -> &'static str {
-        self.spec().reversed_name
+    /// The names of people with the wish.
+    pub(crate) fn names(self) -> &'static WishNames {
+        &self.spec().names
     }
 
     /// One-line description.
@@ -193,9 +193,12 @@ mod tests {
     fn wishes_are_named_and_worded() {
         let names: HashSet<&str> = Wish::ALL
             .into_iter()
-            .flat_map(|wish| [wish.name(), wish.reversed_name()])
+            .flat_map(|wish| {
+                let names = wish.names();
+                [names.wish, names.taken_back, names.of_two, names.opposite]
+            })
             .collect();
-        assert_eq!(names.len(), 2 * Wish::ALL.len());
+        assert_eq!(names.len(), 4 * Wish::ALL.len());
         for wish in Wish::ALL {
             let spec = wish.spec();
             assert!(

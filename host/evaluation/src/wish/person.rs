@@ -5,13 +5,15 @@ use super::{Question, Wish};
 use crate::persona::{Key, Persona, Phase, Reaction, Task};
 use crate::seeds::{Purpose, choose, derive, generator};
 
-/// A person with one wish, who may take it back.
+/// A person with one wish, or with its opposite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Person {
+    /// Name in the report.
+    pub(crate) name: &'static str,
     /// The wish.
     pub(crate) wish: Wish,
     /// The conversation, counted from 0, from which on the person wants the opposite. None: never.
-    pub(crate) takes_back_at: Option<usize>,
+    pub(crate) reversed_from: Option<usize>,
 }
 
 /// Satisfied with a reply of this score.
@@ -33,10 +35,7 @@ impl Person {
 
 impl Persona for Person {
     fn name(&self) -> &'static str {
-        match self.takes_back_at {
-            None => self.wish.name(),
-            Some(_) => self.wish.reversed_name(),
-        }
+        self.name
     }
 
     fn begin(&self, task: u64, wording: u64) -> Task {
@@ -47,7 +46,7 @@ impl Persona for Person {
 
     /// Questions in the order of a permutation that the seed decides, so none is repeated before all were asked.
     fn task(&self, seed: u64, number: usize, phase: Phase) -> Task {
-        let (part, purpose, reversed) = match (phase, self.takes_back_at) {
+        let (part, purpose, reversed) = match (phase, self.reversed_from) {
             (Phase::Talk, at) => (
                 Part::Talk,
                 Purpose::Wording,
@@ -132,8 +131,9 @@ mod tests {
 
     fn person(wish: Wish) -> Person {
         Person {
+            name: wish.name(),
             wish,
-            takes_back_at: None,
+            reversed_from: None,
         }
     }
 
@@ -199,8 +199,9 @@ mod tests {
     #[test]
     fn a_wish_that_is_taken_back_is_scored_by_its_opposite() {
         let person = Person {
+            name: "plain-taken-back",
             wish: Wish::Plain,
-            takes_back_at: Some(24),
+            reversed_from: Some(24),
         };
         let reversed = |task: Task| match task.key {
             Key::Wish { reversed, .. } => reversed,
@@ -209,7 +210,6 @@ mod tests {
         assert!(!reversed(person.task(1, 23, Phase::Talk)));
         assert!(reversed(person.task(1, 24, Phase::Talk)));
         assert!(reversed(person.task(1, 0, Phase::Fresh)));
-        assert_eq!(person.name(), "plain-taken-back");
         let list = |task: &Task| format!("- {}\n- green\n- tea", task.opening);
         let (before, after) = (
             person.task(1, 0, Phase::Talk),

@@ -11,13 +11,37 @@ pub(super) enum Topic {
     Programs,
 }
 
+/// Names of a wish and of people with it, each unique.
+#[derive(Debug)]
+pub(crate) struct WishNames {
+    /// The wish, and the person who has it.
+    pub(crate) wish: &'static str,
+    /// The person who takes the wish back.
+    pub(crate) taken_back: &'static str,
+    /// The person who has the wish, beside one who wants the opposite.
+    pub(crate) of_two: &'static str,
+    /// The person who wants the opposite, beside one who has the wish.
+    pub(crate) opposite: &'static str,
+}
+
+/// The names of a wish.
+macro_rules! names {
+    ($wish:literal) => {
+        $crate::wish::spec::WishNames {
+            wish: $wish,
+            taken_back: concat!($wish, "-taken-back"),
+            of_two: concat!($wish, "-of-two"),
+            opposite: concat!("opposite-of-", $wish),
+        }
+    };
+}
+pub(super) use names;
+
 /// The words and scorers of one wish. Each text is used as it is, so it is a whole sentence.
 #[derive(Debug)]
 pub(crate) struct WishSpec {
-    /// Unique name.
-    pub(super) name: &'static str,
-    /// Name of the person who takes the wish back.
-    pub(super) reversed_name: &'static str,
+    /// Names of the wish and of people with it.
+    pub(super) names: WishNames,
     /// One-line description.
     pub(super) about: &'static str,
     /// What the person's questions are about.

@@ -1,11 +1,10 @@
 //! `formal` and `friendly`: the tone of a reply. Their opposites: a casual reply, and a sober one.
 
-use super::spec::{Topic, WishSpec};
+use super::spec::{Topic, WishSpec, names};
 use super::text::{with, without, word_count, words};
 
 pub(super) static FORMAL: WishSpec = WishSpec {
-    name: "formal",
-    reversed_name: "formal-taken-back",
+    names: names!("formal"),
     about: "Formal: no contractions, no slang, no exclamation marks",
     topic: Topic::Everyday,
     ask: "Use formal language, without contractions and without exclamation marks.",
@@ -41,8 +40,7 @@ pub(super) static FORMAL: WishSpec = WishSpec {
 };
 
 pub(super) static FRIENDLY: WishSpec = WishSpec {
-    name: "friendly",
-    reversed_name: "friendly-taken-back",
+    names: names!("friendly"),
     about: "Warm and cheerful",
     topic: Topic::Everyday,
     ask: "Be warm, cheerful and encouraging.",

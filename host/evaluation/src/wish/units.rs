@@ -1,11 +1,10 @@
 //! `metric`: quantities in metric units. Its opposite: miles, pounds, inches and Fahrenheit.
 
-use super::spec::{Topic, WishSpec};
+use super::spec::{Topic, WishSpec, names};
 use super::text::words;
 
 pub(super) static METRIC: WishSpec = WishSpec {
-    name: "metric",
-    reversed_name: "metric-taken-back",
+    names: names!("metric"),
     about: "Metric units",
     topic: Topic::Quantities,
     ask: "Use metric units only.",

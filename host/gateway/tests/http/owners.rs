@@ -122,6 +122,9 @@ async fn no_key_is_served_the_adapter_of_another() {
     let body = json!({"model": "tiny", "prompt": "A"});
     let answer = send(&server, "key-of-bob", Method::POST, "/v1/completions", body).await;
     assert!(answer.header("x-clawhost-adapter").starts_with("3:"));
+    // A step trains one owner, so whether one is due depends on the longest queue.
+    let health = server.get("/healthz").await.ok();
+    assert_eq!(health["training"]["longest_queue"], 0);
 }
 
 #[tokio::test]

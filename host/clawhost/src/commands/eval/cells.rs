@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clawhost_evaluation::statistics::mean;
 use clawhost_evaluation::{
-    About, Arm, ArmEvent, Cell, CellRecord, ChatClient, PersonalizeOptions, PersonalizeOutcome,
-    TrainingFacts, run_cell,
+    About, Arm, ArmEvent, Cell, CellRecord, ChatClient, Endpoint, PersonalizeOptions,
+    PersonalizeOutcome, TrainingFacts, run_cell, run_pair,
 };
-use clawhost_journal::{Journal, StepOutcome, StepRecord};
+use clawhost_journal::{AdapterOwner, Journal, StepOutcome, StepRecord};
 use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
-use super::learning::configure;
+use super::learning::{adapter_owner, configure, secret};
 use crate::arms::{self, DataDir};
 use crate::config::Config;
 use crate::progress::Progress;
@@ -44,7 +44,10 @@ pub(super) async fn run_all(eval: &Arc<EvalRun>) -> PersonalizeOutcome {
     let started = Instant::now();
     let cells = eval.options.cells();
     let total = cells.len();
-    let parts = |cell: &Cell| eval.options.conversations(cell.track) as f64;
+    let parts = |cell: &Cell| {
+        let people = 1 + usize::from(cell.of_other().is_some());
+        (people * eval.options.conversations(cell.track)) as f64
+    };
     let work: f64 = cells
         .iter()
         .map(|cell| parts(cell) * (1.0 + PROBES_SHARE))
@@ -52,7 +55,7 @@ pub(super) async fn run_all(eval: &Arc<EvalRun>) -> PersonalizeOutcome {
     let mut progress = Progress::new(work);
     let (sender, mut events) = unbounded_channel();
     let (mut records, mut failed) = (Vec::new(), Vec::new());
-    let mut interrupted = false;
+    let (mut interrupted, mut done) = (false, 0);
     let mut waiting = cells.into_iter();
     let mut running = JoinSet::new();
     let stop = tokio::signal::ctrl_c();
@@ -79,13 +82,15 @@ pub(super) async fn run_all(eval: &Arc<EvalRun>) -> PersonalizeOutcome {
             }
             ended = running.join_next() => match ended {
                 None => break,
-                Some(Ok((cell, Ok(record)))) => {
+                Some(Ok((cell, Ok(finished)))) => {
                     progress.advance(parts(&cell) * PROBES_SHARE);
-                    latest = finished_line(&record, &eval.options, records.len() + failed.len() + 1, total);
-                    records.push(record);
+                    done += 1;
+                    latest = finished_line(&finished, &eval.options, done, total);
+                    records.extend(finished);
                 }
                 Some(Ok((cell, Err(error)))) => {
                     progress.advance(parts(&cell) * (1.0 + PROBES_SHARE));
+                    done += 1;
                     tracing::error!(cell = cell.name(), error = format!("{error:#}"), "a cell failed");
                     failed.push(format!("{}: {error:#}", cell.name()));
                 }
@@ -99,46 +104,54 @@ pub(super) async fn run_all(eval: &Arc<EvalRun>) -> PersonalizeOutcome {
     PersonalizeOutcome::new(eval.options.clone(), records, failed, interrupted, seconds)
 }
 
-/// One line about a finished cell.
+/// One line about a finished cell, with the score of each person.
 fn finished_line(
-    record: &CellRecord,
+    records: &[CellRecord],
     options: &PersonalizeOptions,
     ended: usize,
     total: usize,
 ) -> String {
-    let window = options.mark_window(record.cell.track);
-    let values: Vec<f64> = record
-        .arm_record
-        .conversations
-        .iter()
-        .filter(|conversation| window.contains(&conversation.index))
-        .filter_map(|conversation| conversation.value())
-        .collect();
-    let score = mean(&values).map_or_else(|| "–".to_owned(), |score| format!("{score:.2}"));
-    format!(
-        "{ended} of {total} arms finished; {} with {score} in {:.0} s",
-        record.cell.name(),
-        record.arm_record.seconds
-    )
+    let score = |record: &CellRecord| {
+        let window = options.mark_window(record.cell.track);
+        let values: Vec<f64> = record
+            .arm_record
+            .conversations
+            .iter()
+            .filter(|conversation| window.contains(&conversation.index))
+            .filter_map(|conversation| conversation.value())
+            .collect();
+        mean(&values).map_or_else(|| "–".to_owned(), |score| format!("{score:.2}"))
+    };
+    let scores: Vec<String> = records.iter().map(score).collect();
+    let line = format!("{ended} of {total} arms finished");
+    match records.first() {
+        None => line,
+        Some(first) => format!(
+            "{line}; {} with {} in {:.0} s",
+            first.cell.name(),
+            scores.join(" and "),
+            first.arm_record.seconds
+        ),
+    }
 }
 
 async fn run_one(
     eval: &EvalRun,
     cell: Cell,
     events: &UnboundedSender<ArmEvent>,
-) -> Result<CellRecord> {
+) -> Result<Vec<CellRecord>> {
     let name = cell.name();
     let mut config = eval.configs[&cell.arm].clone();
-    configure(&mut config, cell.arm, cell.seed);
+    configure(&mut config, cell);
     config.server.data_dir = eval.data.arm_dir(&name);
     let batch = config.training.batch_size as u64;
     let server = Server::start(Settings::from(config.clone()))
         .await
         .context("cannot start the server")?;
-    let record = run_conversations(eval, cell, &server, &config, batch, events).await;
+    let records = run_conversations(eval, cell, &server, &config, batch, events).await;
     server.stop().await;
     eval.data.finish_arm(&name);
-    record
+    records
 }
 
 async fn run_conversations(
@@ -148,7 +161,7 @@ async fn run_conversations(
     config: &Config,
     batch: u64,
     events: &UnboundedSender<ArmEvent>,
-) -> Result<CellRecord> {
+) -> Result<Vec<CellRecord>> {
     let endpoint = arms::endpoint(server);
     let mut served = eval.served.lock().await;
     if served.is_empty() && cell.arm.trains() {
@@ -158,19 +171,34 @@ async fn run_conversations(
     drop(served);
     let mut options = eval.options.clone();
     options.wait.batch = batch;
-    let mut record = run_cell(cell, endpoint, &options, events).await?;
-    let journal = server.journal().clone();
-    let facts = tokio::task::spawn_blocking(move || facts(&journal));
-    record.training = facts.await.context("cannot read the training steps")??;
-    Ok(record)
+    let mut records = match cell.of_other() {
+        None => vec![run_cell(cell, endpoint, &options, events).await?],
+        Some(other) => {
+            let endpoints = [cell, other].map(|cell| Endpoint {
+                api_key: Some(secret(cell)),
+                ..endpoint.clone()
+            });
+            run_pair(cell, endpoints, &options, events).await?.into()
+        }
+    };
+    for record in &mut records {
+        let (journal, owner) = (server.journal().clone(), adapter_owner(record.cell));
+        let facts = tokio::task::spawn_blocking(move || facts(&journal, owner.as_ref()));
+        let (steps, facts) = facts.await.context("cannot read the training steps")??;
+        // The server reports the steps of all people.
+        (record.arm_record.steps, record.training) = (steps, facts);
+    }
+    Ok(records)
 }
 
 /// More steps than any arm runs.
 const ALL_STEPS: u32 = 100_000;
 
-/// Facts about training from the recorded steps.
-fn facts(journal: &Journal) -> Result<TrainingFacts> {
+/// The number of training steps of an adapter with any outcome, and facts from those that published one.
+fn facts(journal: &Journal, owner: Option<&AdapterOwner>) -> Result<(u64, TrainingFacts)> {
     let mut steps = journal.steps(ALL_STEPS)?;
+    steps.retain(|step| step.owner.as_ref() == owner);
+    let all = steps.len() as u64;
     steps.retain(|step| step.outcome == StepOutcome::Published);
     // The journal returns the newest step first.
     steps.reverse();
@@ -180,7 +208,7 @@ fn facts(journal: &Journal) -> Result<TrainingFacts> {
         counts.filter_map(|count| count?.as_u64()).sum()
     };
     let gaps = steps.iter().filter_map(|step| number(step, "/parity/mean"));
-    Ok(TrainingFacts {
+    let facts = TrainingFacts {
         kl: steps.last().and_then(|step| number(step, "/kl_reference")),
         entropy_first: steps.first().and_then(|step| number(step, "/entropy")),
         entropy_last: steps.last().and_then(|step| number(step, "/entropy")),
@@ -188,7 +216,8 @@ fn facts(journal: &Journal) -> Result<TrainingFacts> {
         rewarded: count("/rewarded"),
         hinted: count("/hinted"),
         served_against_trained: gaps.max_by(f64::total_cmp),
-    })
+    };
+    Ok((all, facts))
 }
 
 /// Facts about the run for the report.

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use clawhost_evaluation::Arm;
+use clawhost_evaluation::{Arm, Cell};
+use clawhost_gateway::Scope;
+use clawhost_journal::AdapterOwner;
 
 use crate::arms::ArmFlags;
-use crate::config::Config;
+use crate::config::{AdapterScope, Config, KeyConfig};
 
 /// The configuration of each arm: that of the flags, with the keys the arm sets.
 ///
@@ -22,14 +24,38 @@ pub(super) fn configurations(flags: &ArmFlags, arms: &[Arm]) -> Result<BTreeMap<
     arms.iter().map(configuration).collect()
 }
 
-/// Configures one run of an arm. The seed also decides the initialisation of its adapter.
-pub(super) fn configure(config: &mut Config, arm: Arm, seed: u64) {
-    config.training.seed = seed;
-    config.training.enabled = arm.trains();
+/// Configures one run of an arm. The seed also decides the initialisation of its adapter. Two people who share a server
+/// have an API key each and, unless the arm has one for both, an adapter each.
+pub(super) fn configure(config: &mut Config, cell: Cell) {
+    config.training.seed = cell.seed;
+    config.training.enabled = cell.arm.trains();
+    if let Some(other) = cell.of_other() {
+        let key = |cell: Cell| KeyConfig {
+            scopes: vec![Scope::Chat],
+            ..KeyConfig::with_all_scopes(cell.track.name(), &secret(cell))
+        };
+        config.api_keys = vec![key(cell), key(other)];
+        if !cell.arm.has_one_adapter() {
+            config.training.adapters = AdapterScope::Key;
+        }
+    }
+}
+
+/// The API key of a person who shares a server. That server listens on this machine only.
+pub(super) fn secret(cell: Cell) -> String {
+    format!("key-of-{}", cell.name())
+}
+
+/// Whose training steps are those of this person: the shared adapter's if there is one for all.
+pub(super) fn adapter_owner(cell: Cell) -> Option<AdapterOwner> {
+    let is_own = cell.of_other().is_some() && !cell.arm.has_one_adapter();
+    is_own.then(|| AdapterOwner::of_key(cell.track.name()))
 }
 
 #[cfg(test)]
 mod tests {
+    use clawhost_evaluation::{Track, Wish};
+
     use super::*;
 
     #[test]
@@ -49,11 +75,30 @@ mod tests {
                 assert!(remove(&mut after, key), "{}: {key}", arm.name());
             }
             assert_eq!(before, after, "{}", arm.name());
-            configure(&mut config, arm, 7);
+            let cell = |track| Cell {
+                arm,
+                track,
+                seed: 7,
+            };
+            configure(&mut config, cell(Track::Student));
             assert_eq!(
                 (config.training.enabled, config.training.seed),
                 (arm.trains(), 7)
             );
+            assert!(config.api_keys.is_empty());
+            let two = cell(Track::OfTwo(Wish::Short));
+            configure(&mut config, two);
+            let names: Vec<&str> = config.api_keys.iter().map(|key| &*key.name).collect();
+            assert_eq!(names, ["short-of-two", "opposite-of-short"]);
+            let owner = adapter_owner(two).map(|owner| owner.to_string());
+            let scope = config.training.adapters;
+            match arm.has_one_adapter() {
+                true => assert_eq!((scope, owner), (AdapterScope::Shared, None)),
+                false => assert_eq!(
+                    (scope, owner.as_deref()),
+                    (AdapterScope::Key, Some("key:short-of-two"))
+                ),
+            }
         }
     }
 

@@ -27,7 +27,8 @@ use crate::output::check_writable;
 #[command(after_help = "Examples:\n  clawhost eval personalize\n  \
     clawhost eval personalize --seeds 1 --personas student --arms control,hybrid\n  \
     clawhost eval personalize --json --check --jobs 16 --out report.html | tail -n 1\n  \
-    clawhost eval personalize --model ./SmolLM2-135M-Instruct.Q4_1.gguf --wish short,bullets --temperature 0.7\n\n\
+    clawhost eval personalize --model ./SmolLM2-135M-Instruct.Q4_1.gguf --wish short,bullets --temperature 0.7\n  \
+    clawhost eval personalize --model ./SmolLM2-135M-Instruct.Q4_1.gguf --two-people --arms control,configured,one-adapter\n\n\
     Scores are those of the first reply of each conversation. at36 (at24 of a teacher) is the mean over conversations 25 to 36\n\
     (13 to 24); fresh is the mean over held-out tasks after all conversations. Takes about half a minute of one core per arm,\n\
     persona and seed; with a real model minutes to an hour.\n\n\
@@ -48,6 +49,10 @@ pub(crate) struct PersonalizeArgs {
     /// Also run a person for each wish who takes it back after 24 of 48 conversations
     #[arg(long, conflicts_with = "conversations")]
     take_back: bool,
+    /// Also run two people for each wish who share a server: one has the wish, the other wants the opposite. Each has an API
+    /// key and an adapter (training.adapters = "key"), and is also scored with the other's adapter and on the base model
+    #[arg(long)]
+    two_people: bool,
     /// Seeds per arm and persona
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     seeds: u32,
@@ -105,6 +110,10 @@ impl PersonalizeArgs {
                 .tracks
                 .extend(wishes.iter().copied().map(Track::TakenBack));
         }
+        if self.two_people {
+            let two = |wish: Wish| [Track::OfTwo(wish), Track::Opposite(wish)];
+            defaults.tracks.extend(wishes.iter().copied().flat_map(two));
+        }
         let mut tracks = selected_or(&self.personas, Vec::new());
         if tracks.is_empty() || !wishes.is_empty() {
             tracks.extend(&defaults.tracks);
@@ -144,7 +153,7 @@ impl PersonalizeArgs {
         for (flag, tracks) in [("--personas", personas), ("--wish", wishes)] {
             let tracks = tracks
                 .into_iter()
-                .filter(|track| !matches!(track, Track::TakenBack(_)));
+                .filter(|track| track.wish().is_none() || matches!(track, Track::Wish(_)));
             let names: Vec<&str> = tracks.map(Track::name).collect();
             if !names.is_empty() {
                 line.push_str(&format!(" {flag} {}", names.join(",")));
@@ -152,6 +161,9 @@ impl PersonalizeArgs {
         }
         if self.take_back {
             line.push_str(" --take-back");
+        }
+        if self.two_people {
+            line.push_str(" --two-people");
         }
         if let Some(count) = self.max_tokens {
             line.push_str(&format!(" --max-tokens {count}"));
@@ -169,7 +181,7 @@ pub(crate) fn personalize(args: &PersonalizeArgs) -> Result<ExitCode> {
     check_writable(&args.out)?;
     let real = args.flags.configuration()?.model.path.is_some();
     anyhow::ensure!(
-        real || (args.wish.is_empty() && !args.take_back),
+        real || (args.wish.is_empty() && !args.take_back && !args.two_people),
         "the embedded model knows homework only, so it cannot meet a wish; pass --model"
     );
     let options = args.options(real);
@@ -285,6 +297,15 @@ mod tests {
             "{line}"
         );
         assert!(args(&["--take-back", "--conversations", "9"]).is_err());
+        let pair = options(&["--two-people", "--conversations", "9"]);
+        let people = [
+            Track::Wish(short),
+            Track::OfTwo(short),
+            Track::Opposite(short),
+        ];
+        assert_eq!(pair.tracks, people);
+        let line = args(&["--two-people"]).unwrap().command_line(&pair);
+        assert!(line.contains(" --wish short --two-people"), "{line}");
     }
 
     #[test]

@@ -48,6 +48,12 @@ pub(super) fn track_tables(outcome: &PersonalizeOutcome, track: Track) -> String
             track.mark()
         ));
     }
+    if let Some(other) = track.other() {
+        out.push_str(&format!(
+            "shares a server with {}, each with an API key of their own; fresh tasks also with the other's adapter and with the base model\n",
+            other.name()
+        ));
+    }
     out.push_str(&scores(&figures, options, track));
     out.push('\n');
     out.push_str(&costs(&figures));
@@ -94,6 +100,23 @@ fn scores(figures: &[Figures], options: &PersonalizeOptions, track: Track) -> St
         add(format!("{} fresh", options.fresh), &|one| {
             interval(one.score_over_seeds(&one.fresh))
         });
+    }
+    for (header, fresh) in [
+        (
+            "other's adapter",
+            (|one| &one.fresh_other) as fn(&Figures) -> &[Option<f64>],
+        ),
+        ("base", |one| &one.fresh_base),
+    ] {
+        if figures
+            .iter()
+            .any(|one| fresh(one).iter().any(Option::is_some))
+        {
+            add(header.to_owned(), &|one| {
+                let estimate = one.score_over_seeds(fresh(one));
+                estimate.map_or_else(|| MISSING.to_owned(), |e| interval(Some(e)))
+            });
+        }
     }
     for (header, factor) in [
         (
