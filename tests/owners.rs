@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use clawhost::config::{AdapterScope, Config};
+use clawhost::config::{AdapterScope, Config, KeyConfig};
 use clawhost::serve::{Server, Settings};
 use clawhost_engine::{Candidates, Sequence};
-use clawhost_journal::{AdapterOwner, TurnId, TurnRecord};
+use clawhost_journal::{AdapterOwner, Journal, TurnId, TurnRecord};
 use clawhost_model::TrainedWeights;
-use clawhost_tests::{Client, TestServer, configuration, user};
+use clawhost_tests::{Client, Command, TestServer, configuration, user};
 use serde_json::json;
 
 const QUESTIONS: [&str; 4] = [
@@ -127,6 +127,53 @@ async fn two_users_with_opposite_wishes_each_get_theirs() {
     for (name, version) in &served {
         assert_eq!(ask(&running, name, QUESTIONS[0]).await.1, *version);
     }
+    moves_to_another_server(&running, served["ann"]).await;
+}
+
+/// Runs `clawhost adapter` with these arguments.
+async fn adapter(arguments: &[&str]) {
+    let arguments: Vec<String> = ["adapter"]
+        .iter()
+        .chain(arguments)
+        .map(|one| (*one).to_owned())
+        .collect();
+    let ended = tokio::task::spawn_blocking(move || Command::new(&arguments).run());
+    let ended = ended.await.unwrap();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+/// Exports Ann's adapter while the server runs, and imports it for her API key on a server with a key for each of two people.
+async fn moves_to_another_server(running: &TestServer, version: u64) {
+    let dir = tempfile::TempDir::new().unwrap();
+    let (files, data) = (dir.path().join("files"), dir.path().join("data"));
+    let [files, data] = [&files, &data].map(|path| path.to_str().unwrap());
+    let from = running.data.path().to_str().unwrap();
+    adapter(&["export", files, "--owner", "user:/ann", "--data", from]).await;
+    adapter(&["import", files, "--owner", "key:ann", "--data", data]).await;
+    let mut config = configuration();
+    config.server.data_dir = data.into();
+    change(&mut config, AdapterScope::Key);
+    let key = |name: &str| KeyConfig::with_all_scopes(name, &format!("secret-key-of-{name}"));
+    config.api_keys = vec![key("ann"), key("bob")];
+    let server = Server::start(Settings::from(config)).await.unwrap();
+    let digest = |journal: &Journal, version: u64| {
+        let rows = journal.adapters().unwrap();
+        let row = rows.into_iter().find(|row| row.version == version);
+        row.unwrap().digest
+    };
+    assert_eq!(
+        digest(server.journal(), 1),
+        digest(running.journal(), version)
+    );
+    let client = Client::new(server.url());
+    for (name, expected) in [("ann", 1), ("bob", 0)] {
+        let chat = client.chat(&[user(QUESTIONS[0])]);
+        let secret = format!("Bearer secret-key-of-{name}");
+        let answer = chat.header("authorization", &secret).send().await;
+        answer.ok();
+        assert_eq!(answer.version(), expected, "{name}");
+    }
+    server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

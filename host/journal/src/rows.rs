@@ -164,9 +164,13 @@ pub(crate) fn session_name(
 }
 
 /// Loads adapters by a clause.
-pub(crate) fn adapters(conn: &Connection, clause: &str) -> Result<Vec<AdapterRow>, DbError> {
+pub(crate) fn adapters(
+    conn: &Connection,
+    clause: &str,
+    params: impl Params,
+) -> Result<Vec<AdapterRow>, DbError> {
     let sql = format!("SELECT * FROM adapters {clause}");
-    query_records(conn, &sql, [], adapter)
+    query_records(conn, &sql, params, adapter)
 }
 
 /// Visits steps by a clause, each with its samples and its adapter.

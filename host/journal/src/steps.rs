@@ -254,8 +254,20 @@ impl Journal {
     /// # Errors
     /// Database errors.
     pub fn active_adapter(&self) -> Result<Option<AdapterRow>, JournalError> {
+        self.active_adapter_of(None)
+    }
+
+    /// The active adapter of an owner (`None`: the shared one); `None` while the base model is served.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub fn active_adapter_of(
+        &self,
+        owner: Option<&AdapterOwner>,
+    ) -> Result<Option<AdapterRow>, JournalError> {
         self.read(|conn| {
-            Ok(rows::adapters(conn, "WHERE state = 'active' AND owner IS NULL")?.pop())
+            let active = "WHERE state = 'active' AND owner IS ?1";
+            Ok(rows::adapters(conn, active, [owner])?.pop())
         })
     }
 
@@ -264,7 +276,7 @@ impl Journal {
     /// # Errors
     /// Database errors.
     pub fn adapters(&self) -> Result<Vec<AdapterRow>, JournalError> {
-        self.read(|conn| rows::adapters(conn, "ORDER BY version"))
+        self.read(|conn| rows::adapters(conn, "ORDER BY version", []))
     }
 
     /// An entry of the key-value table.

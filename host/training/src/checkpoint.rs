@@ -148,14 +148,9 @@ impl Checkpoints {
         remove_dir(&self.root().join(dir_name(version)))
     }
 
-    /// Reads the checkpoint of a recorded adapter and verifies its digests. The optimizer state is none if retention has
-    /// removed it; if `newest` is true it must exist.
-    pub(crate) fn load(
-        &self,
-        row: &AdapterRow,
-        base: &Model,
-        newest: bool,
-    ) -> Result<(TrainedWeights, Option<OptimizerState>), TrainingError> {
+    /// Verifies the digests of the files of a recorded adapter and returns their names, without the provenance. The
+    /// optimizer state may be missing unless `newest` is true.
+    fn verify_files(&self, row: &AdapterRow, newest: bool) -> Result<Vec<String>, TrainingError> {
         let path = self.path(row);
         let corrupt = |reason: String| TrainingError::CorruptCheckpoint {
             path: path.clone(),
@@ -179,7 +174,7 @@ impl Checkpoints {
                 version: row.version,
             });
         }
-        let mut has_optimizer = false;
+        let mut present = Vec::new();
         for (name, expected) in recorded {
             let file = path.join(name);
             if !file.exists() {
@@ -188,7 +183,6 @@ impl Checkpoints {
                 }
                 return Err(corrupt(format!("{name} is missing")));
             }
-            has_optimizer |= name == OPTIMIZER_FILE;
             let digest = sha256_file(&file)?;
             if expected.as_str() != Some(digest.as_str()) {
                 return Err(corrupt(format!(
@@ -196,20 +190,48 @@ impl Checkpoints {
                     expected.as_str().unwrap_or("none")
                 )));
             }
+            present.push(name.clone());
         }
+        Ok(present)
+    }
+
+    /// Reads the checkpoint of a recorded adapter and verifies its digests. The optimizer state is none if retention has
+    /// removed it; if `newest` is true it must exist.
+    pub(crate) fn load(
+        &self,
+        row: &AdapterRow,
+        base: &Model,
+        newest: bool,
+    ) -> Result<(TrainedWeights, Option<OptimizerState>), TrainingError> {
+        let path = self.path(row);
+        let files = self.verify_files(row, newest)?;
         let weights = TrainedWeights::load(&path, base)?;
         let digest = weights.digest();
         if digest != row.digest {
-            return Err(corrupt(format!(
-                "its weights have digest {digest}, recorded is {}",
-                row.digest
-            )));
+            return Err(TrainingError::CorruptCheckpoint {
+                path,
+                reason: format!(
+                    "its weights have digest {digest}, recorded is {}",
+                    row.digest
+                ),
+            });
         }
-        if !has_optimizer {
+        if files.iter().all(|name| name != OPTIMIZER_FILE) {
             return Ok((weights, None));
         }
         let optimizer_state = read_optimizer_state(&path, &weights)?;
         Ok((weights, optimizer_state))
+    }
+
+    /// Copies the verified files of a recorded adapter, with its provenance, to an existing directory.
+    pub(crate) fn copy_to(&self, row: &AdapterRow, dir: &Path) -> Result<(), TrainingError> {
+        let mut files = self.verify_files(row, false)?;
+        files.push(PROVENANCE_FILE.to_owned());
+        for name in files {
+            let from = self.path(row).join(&name);
+            fs::copy(&from, dir.join(&name)).map_err(io_error("copy", &from))?;
+        }
+        Ok(())
     }
 
     /// Removes the files that the retention policy does not keep; `protected` versions keep everything.

@@ -68,6 +68,24 @@ pub enum TrainingError {
         /// The active version.
         version: u64,
     },
+    /// An export of an owner without an active adapter.
+    #[error(
+        "`{owner}` has no active adapter; there are adapters of {owners}: name one with --owner, or one of its versions with --version"
+    )]
+    NoAdapterOfOwner {
+        /// The owner, or `shared`.
+        owner: String,
+        /// The owners with adapters.
+        owners: String,
+    },
+    /// An export of a version that another owner has.
+    #[error("adapter version {version} belongs to `{owner}`; pass --owner {owner}")]
+    AdapterOfAnotherOwner {
+        /// The version.
+        version: u64,
+        /// Its owner, or `shared`.
+        owner: String,
+    },
     /// The imported tensors do not have the shapes of the base model.
     #[error("its tensor shapes do not match the base model")]
     ShapeMismatch,

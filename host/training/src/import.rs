@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use clawhost_journal::{Journal, NewAdapter, NewStep, StepId, StepOutcome, now_ms};
+use clawhost_journal::{AdapterOwner, Journal, NewAdapter, NewStep, StepId, StepOutcome, now_ms};
 use clawhost_model::{Model, ModelFiles, TrainedWeights};
 use serde_json::{Value, json};
 
@@ -35,12 +35,14 @@ pub struct ImportRequest<'a> {
     pub files: Option<&'a ModelFiles>,
     /// Origin of the adapter, stored in its provenance.
     pub origin: &'a Value,
-    /// Whether to import into a data directory that already has an active adapter.
+    /// Whose adapter it becomes; `None`: the shared one.
+    pub owner: Option<&'a AdapterOwner>,
+    /// Whether to import into a data directory where the owner already has an active adapter.
     pub promote: bool,
 }
 
-/// Imports an adapter as the newest version of the data directory, with the base model as its parent, and activates it; if
-/// a version is pinned, it becomes a candidate. `journal` must be the only writer on `data`, which [`Journal::open`]
+/// Imports an adapter as the newest version of the data directory, with the base model as its parent, and activates it for its
+/// owner; if a version is pinned, it becomes a candidate. `journal` must be the only writer on `data`, which [`Journal::open`]
 /// ensures.
 ///
 /// # Errors
@@ -53,7 +55,10 @@ pub fn import_adapter(
     request: &ImportRequest<'_>,
 ) -> Result<ImportedAdapter, TrainingError> {
     let weights = request.weights;
-    if let Some(row) = journal.active_adapter()?.filter(|_| !request.promote) {
+    if let Some(row) = journal
+        .active_adapter_of(request.owner)?
+        .filter(|_| !request.promote)
+    {
         return Err(TrainingError::AlreadyTrained {
             version: row.version,
         });
@@ -76,7 +81,7 @@ pub fn import_adapter(
         (weights, request.files),
         &optimizer_state.unwrap_or_else(|| OptimizerState::for_weights(weights)),
     )?;
-    let provenance = pending.commit(json!({
+    let mut provenance = json!({
         "version": version,
         "parent": 0,
         "digest": digest,
@@ -86,8 +91,12 @@ pub fn import_adapter(
         "components": [],
         "program": concat!("clawhost ", env!("CARGO_PKG_VERSION")),
         "created_ms": started_ms,
-    }))?;
-    let step = journal.commit_step(&NewStep {
+    });
+    if let Some(owner) = request.owner {
+        provenance["owner"] = json!(owner);
+    }
+    let provenance = pending.commit(provenance)?;
+    let step = NewStep {
         started_ms,
         ended_ms: now_ms(),
         outcome: StepOutcome::Published,
@@ -104,7 +113,8 @@ pub fn import_adapter(
         }),
         meta: Vec::new(),
         experience: None,
-    })?;
+    };
+    let step = journal.commit_step_of(request.owner, &step, None)?.id;
     Ok(ImportedAdapter {
         version,
         digest,

@@ -28,6 +28,7 @@ fn request<'a>(weights: &'a TrainedWeights, origin: &'a Value) -> ImportRequest<
         from: None,
         files: None,
         origin,
+        owner: None,
         promote: false,
     }
 }
