@@ -65,7 +65,7 @@ pub(crate) struct OwnerQuery {
     owner: Option<String>,
 }
 
-type OwnerQueryResult = Result<Query<OwnerQuery>, QueryRejection>;
+pub(crate) type OwnerQueryResult = Result<Query<OwnerQuery>, QueryRejection>;
 
 /// The active version and what a change may do.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -281,7 +281,9 @@ async fn change(
 }
 
 /// The owner that the URL names, if it names one; `Some(None)` is the shared adapter.
-fn named_owner(query: OwnerQueryResult) -> Result<Option<Option<AdapterOwner>>, ApiError> {
+pub(crate) fn named_owner(
+    query: OwnerQueryResult,
+) -> Result<Option<Option<AdapterOwner>>, ApiError> {
     let Query(query) =
         query.map_err(|error| ApiError::bad_request(error.body_text()).code("invalid_query"))?;
     match query.owner.as_deref() {

@@ -19,6 +19,7 @@ const NOT_READY: SchemaFn = schema::<health::Readiness>;
 const UNHEALTHY: SchemaFn = schema::<health::Health>;
 
 const ADAPTER_OWNER: &str = "Owner of the versions: `key:NAME`, `user:KEY/USER` or `shared`. Required for changes if each key or user has an adapter.";
+const EVENTS_OWNER: &str = "Owner of adapters whose turns, steps and versions an operator receives: `key:NAME`, `user:KEY/USER` or `shared`. Default: all.";
 const SESSION_ID: &str = "Session id, or the name that this key gave the session.";
 const RESPONSES_REQUEST: RequestSchema = (
     "ResponsesRequest",
@@ -75,8 +76,10 @@ pub(crate) fn routes() -> Vec<Operation> {
             "/v1/events",
             Events,
             "Stream snapshots of the server, at most one per second and only when something changed. An operator \
-             receives everything, another key its own turns.",
-        ),
+             receives everything, or what belongs to one owner of adapters; another key receives its own turns.",
+        )
+        .parameter("owner", "query", json!({"type": "string"}), EVENTS_OWNER)
+        .errors(&[400]),
         get(
             show_openapi,
             "openapi",

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use clawhost_chat::{AssistantMessage, Message, Role};
 use clawhost_journal::{
-    Counts, Journal, JournalError, JudgingState, ReleaseRow, ReleaseState, SessionRecord, StepId,
-    StepRecord, TurnId, TurnState, TurnSummary, VerdictOutcome, VerdictRecord,
+    AdapterOwner, Counts, Journal, JournalError, JudgingState, OwnerCounts, ReleaseRow,
+    ReleaseState, StepId, StepRecord, TurnId, TurnState, TurnSummary, VerdictOutcome,
+    VerdictRecord,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -16,11 +17,15 @@ use tokio::sync::watch;
 pub enum Viewer {
     /// Everything.
     Operator,
+    /// What belongs to one owner of adapters, or to the shared adapter; for operators.
+    Owner(Option<AdapterOwner>),
     /// The turns of the key with this name.
     Key(String),
 }
 
 const SESSIONS: usize = 32;
+const TURNS_OF_OWNER: u32 = 384;
+const OWNERS: u32 = 200;
 /// Sessions among which those of a key are searched.
 const SESSIONS_OF_ALL_KEYS: u32 = 1000;
 const TURNS_PER_SESSION: u32 = 12;
@@ -45,6 +50,11 @@ pub struct Records {
 pub struct OperatorRecords {
     /// Rows of the whole journal.
     pub counts: Counts,
+    /// Owners with training steps, as `?owner=` names them, the one with the newest step first.
+    pub owners: Vec<String>,
+    /// The owner that steps, release, adapters and releases are limited to; `None` for all, with the release of the shared
+    /// adapter.
+    pub owner: Option<OwnerRecord>,
     /// Oldest first.
     pub steps: Vec<StepRow>,
     /// The served version.
@@ -53,6 +63,16 @@ pub struct OperatorRecords {
     pub adapters: Vec<AdapterSummary>,
     /// Oldest first.
     pub releases: Vec<ReleaseRow>,
+}
+
+/// The owner of the records.
+#[derive(Clone, Serialize)]
+pub struct OwnerRecord {
+    /// As `?owner=` names it.
+    pub name: String,
+    /// Its rows.
+    #[serde(flatten)]
+    pub counts: OwnerCounts,
 }
 
 /// A turn.
@@ -120,6 +140,8 @@ pub struct StepRow {
     pub dropped: u64,
     /// Adapter version that it produced.
     pub adapter: Option<u64>,
+    /// Owner of that adapter; `None` is the shared one.
+    pub owner: Option<AdapterOwner>,
     /// Mean reward; `None` without rewards.
     pub reward_mean: Option<f64>,
     /// KL to the reference policy, nats per token.
@@ -151,6 +173,8 @@ pub struct AdapterSummary {
     pub state: String,
     /// The step that produced it.
     pub step: Option<StepId>,
+    /// Its owner; `None` is the shared adapter.
+    pub owner: Option<AdapterOwner>,
 }
 
 /// Reads the records of one viewer. What cannot change is read once.
@@ -204,18 +228,14 @@ impl RecordLoader {
     ) -> Result<(Records, Option<OperatorRecords>), JournalError> {
         let records = self.turns(journal)?;
         let operator = match self.viewer {
-            Viewer::Operator => Some(self.operator_records(journal)?),
+            Viewer::Operator | Viewer::Owner(_) => Some(self.operator_records(journal)?),
             Viewer::Key(_) => None,
         };
         Ok((records, operator))
     }
 
     fn turns(&mut self, journal: &Journal) -> Result<Records, JournalError> {
-        let mut summaries: Vec<TurnSummary> = Vec::new();
-        for session in self.sessions(journal)? {
-            summaries.extend(journal.last_turns(&session.id, TURNS_PER_SESSION)?);
-        }
-        summaries.sort_by_key(|summary| std::cmp::Reverse(summary.id));
+        let summaries = self.summaries(journal)?;
         let mut verdicts: BTreeMap<TurnId, Vec<VerdictRecord>> = BTreeMap::new();
         for summary in summaries
             .iter()
@@ -255,10 +275,11 @@ impl RecordLoader {
         Ok(Records { turns, rewards })
     }
 
-    /// The last active sessions of the viewer.
-    fn sessions(&self, journal: &Journal) -> Result<Vec<SessionRecord>, JournalError> {
+    /// The last turns of the viewer, newest first.
+    fn summaries(&self, journal: &Journal) -> Result<Vec<TurnSummary>, JournalError> {
         let mut sessions = match &self.viewer {
             Viewer::Operator => journal.sessions(SESSIONS as u32)?,
+            Viewer::Owner(owner) => return journal.last_turns_of(owner.as_ref(), TURNS_OF_OWNER),
             Viewer::Key(name) => {
                 let mut sessions = journal.sessions(SESSIONS_OF_ALL_KEYS)?;
                 sessions.retain(|session| session.key.as_deref() == Some(name));
@@ -266,7 +287,12 @@ impl RecordLoader {
             }
         };
         sessions.truncate(SESSIONS);
-        Ok(sessions)
+        let mut summaries = Vec::new();
+        for session in sessions {
+            summaries.extend(journal.last_turns(&session.id, TURNS_PER_SESSION)?);
+        }
+        summaries.sort_by_key(|summary| std::cmp::Reverse(summary.id));
+        Ok(summaries)
     }
 
     fn text(
@@ -293,9 +319,17 @@ impl RecordLoader {
     }
 
     fn operator_records(&mut self, journal: &Journal) -> Result<OperatorRecords, JournalError> {
-        let new = match self.steps.last() {
-            Some(last) => journal.steps_after(last.id, STEPS as u32)?,
-            None => {
+        let filter = match &self.viewer {
+            Viewer::Owner(owner) => Some(owner.as_ref()),
+            Viewer::Operator | Viewer::Key(_) => None,
+        };
+        let new = match (self.steps.last(), filter) {
+            (last, Some(owner)) => {
+                let after = last.map_or(StepId(0), |step| step.id);
+                journal.steps_of(owner, after, STEPS as u32)?
+            }
+            (Some(last), None) => journal.steps_after(last.id, STEPS as u32)?,
+            (None, None) => {
                 let mut steps = journal.steps(STEPS as u32)?;
                 steps.reverse();
                 steps
@@ -304,15 +338,33 @@ impl RecordLoader {
         self.steps.extend(new.into_iter().map(step_row));
         let surplus = self.steps.len().saturating_sub(STEPS);
         self.steps.drain(..surplus);
-        let mut releases = journal.releases(RELEASES)?;
+        let mut releases = match filter {
+            Some(owner) => journal.releases_of(owner, RELEASES)?,
+            None => journal.releases(RELEASES)?,
+        };
         releases.reverse();
         let mut adapters = journal.adapters()?;
+        if let Some(owner) = filter {
+            adapters.retain(|row| row.owner.as_ref() == owner);
+        }
         let surplus = adapters.len().saturating_sub(ADAPTERS);
         adapters.drain(..surplus);
         Ok(OperatorRecords {
             counts: journal.counts()?,
+            owners: journal
+                .adapter_owners(OWNERS)?
+                .iter()
+                .map(|owner| owner_name(owner.as_ref()))
+                .collect(),
+            owner: match filter {
+                Some(owner) => Some(OwnerRecord {
+                    name: owner_name(owner),
+                    counts: journal.owner_counts(owner)?,
+                }),
+                None => None,
+            },
             steps: self.steps.clone(),
-            release: journal.release_state()?,
+            release: journal.release_state_of(filter.flatten())?,
             adapters: adapters
                 .into_iter()
                 .map(|row| AdapterSummary {
@@ -322,11 +374,17 @@ impl RecordLoader {
                     created_ms: row.created_ms,
                     state: row.state,
                     step: row.step,
+                    owner: row.owner,
                 })
                 .collect(),
             releases,
         })
     }
+}
+
+/// The owner as `?owner=` names it.
+fn owner_name(owner: Option<&AdapterOwner>) -> String {
+    owner.map_or_else(|| "shared".to_owned(), AdapterOwner::to_string)
 }
 
 fn reward(verdict: &VerdictRecord) -> Option<f32> {
@@ -357,6 +415,7 @@ fn step_row(step: StepRecord) -> StepRow {
         trained: step.trained_count,
         dropped: step.dropped_count,
         adapter: step.adapter,
+        owner: step.owner,
         // Without rewards the mean is recorded as 0.
         reward_mean: metric("reward_mean").filter(|_| metric("rewarded") != Some(0.0)),
         kl_reference: metric("kl_reference"),

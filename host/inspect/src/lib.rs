@@ -48,8 +48,8 @@ mod turns;
 mod user_prompt;
 
 pub use activity::{
-    AdapterSummary, OperatorRecords, RecordLoader, Records, StepRow, TurnRow, TurnText, VerdictRow,
-    Viewer,
+    AdapterSummary, OperatorRecords, OwnerRecord, RecordLoader, Records, StepRow, TurnRow,
+    TurnText, VerdictRow, Viewer,
 };
 pub use status::{PLUGIN_STATUS_KEY, Status};
 pub use steps::{explain_planned_step, explain_step};

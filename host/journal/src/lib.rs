@@ -53,6 +53,7 @@ mod ids;
 mod journal;
 mod judgements;
 mod lock;
+mod owners;
 mod pairs;
 mod plugin_state;
 pub mod private;
@@ -89,6 +90,7 @@ pub use hints::MAX_IGNORED_HINT_CHARS;
 pub use ids::{IdError, SampleId, SessionId, StepId, TurnId};
 pub use journal::Journal;
 pub use judgements::REPLACED_BY_LATER_JUDGEMENT;
+pub use owners::OwnerCounts;
 pub use pairs::{ALREADY_TRAINED, PairQuery, PairReply, PairTurns, PreferencePair};
 pub use records::{
     AdapterOwner, AdapterRow, CandidateAgreement, Completion, Counts, DistilledExperience,

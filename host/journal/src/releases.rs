@@ -293,7 +293,7 @@ fn last_release_row(row: &Row<'_>) -> rusqlite::Result<LastRelease> {
     })
 }
 
-fn release_row(row: &Row<'_>) -> rusqlite::Result<ReleaseRow> {
+pub(crate) fn release_row(row: &Row<'_>) -> rusqlite::Result<ReleaseRow> {
     let Unsigned(version) = row.get("version")?;
     Ok(ReleaseRow {
         id: row.get("id")?,

@@ -6,6 +6,9 @@
 //! | `snapshot` | at first and after a change, at most once per second: a [`Snapshot`](snapshot::Snapshot) |
 //! | `error` | when no snapshot can be read: the error, in the format of error responses |
 //!
+//! `?owner=` limits the snapshots for an operator to what belongs to one owner of adapters, such as `?owner=key:alice`, or to the
+//! shared adapter (`?owner=shared`).
+//!
 //! A stream holds no concurrency slot, so that an open page does not take one from chat requests; instead each key has
 //! its own limit of streams. A client that reads slowly skips snapshots: the next one is taken when the last one has been
 //! sent. A client that reads nothing is disconnected by the write timeout. Streams end when shutdown begins.
@@ -22,6 +25,7 @@ use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
+use clawhost_inspect::Viewer;
 use clawhost_journal::now_ms;
 use futures_util::stream::unfold;
 use serde_json::json;
@@ -31,6 +35,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 pub(crate) use self::feed::Feeds;
 
 use self::feed::{Feed, STREAMS_PER_KEY, viewer};
+use crate::adapters::{OwnerQueryResult, named_owner};
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::keys::Scope;
@@ -44,11 +49,18 @@ pub(crate) async fn stream(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
     Extension(feeds): Extension<Arc<Feeds>>,
+    query: OwnerQueryResult,
 ) -> Result<Response, ApiError> {
-    if !caller.has_scope(Scope::Operator) {
+    let owner = named_owner(query)?;
+    if owner.is_some() {
+        caller.require(Scope::Operator)?;
+    } else if !caller.has_scope(Scope::Operator) {
         caller.require(Scope::Chat)?;
     }
-    let feed = feeds.open(viewer(&caller));
+    let feed = feeds.open(match owner {
+        Some(owner) => Viewer::Owner(owner),
+        None => viewer(&caller),
+    });
     let permit = feed.try_acquire().ok_or_else(|| {
         ApiError::too_many_requests(
             "too_many_streams",

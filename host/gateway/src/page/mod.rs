@@ -40,6 +40,7 @@ const SCRIPT: &str = concat!(
     include_str!("script/chart.js"),
     include_str!("script/plots.js"),
     include_str!("script/tables.js"),
+    include_str!("script/owners.js"),
     include_str!("script/releases.js"),
     include_str!("script/experience.js"),
     include_str!("script/chat.js"),
@@ -120,6 +121,10 @@ fn write(page: &mut String, shared: &Shared, snapshot: Option<&Snapshot>) -> fmt
         Some(_) => "<main id=\"main\">",
         None => "<noscript><p>Entering a key requires JavaScript.</p></noscript><main id=\"main\" hidden>",
     });
+    // The script fills it if there are owners.
+    page.push_str(
+        "<p id=\"owners\" class=\"row\" hidden><label for=\"owner\">Adapter of</label> <select id=\"owner\"></select></p>",
+    );
     page.push_str("<section id=\"tiles\" class=\"tiles\">");
     let operator = snapshot.and_then(|snapshot| snapshot.operator.as_ref());
     if let Some(operator) = operator {

@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Write as _};
 
-use clawhost_journal::now_ms;
+use clawhost_journal::{AdapterOwner, now_ms};
 
 use super::html::{Elapsed, HtmlText, format_number};
 use clawhost_inspect::{StepRow, TurnRow};
@@ -118,6 +118,7 @@ pub(super) fn steps(page: &mut String, steps: &[StepRow]) -> fmt::Result {
             step.adapter
                 .map_or_else(|| "–".to_owned(), |version| version.to_string()),
         )?;
+        small(page, step.owner.as_ref().map(AdapterOwner::as_str))?;
         for (name, value) in [
             ("reward", step.reward_mean),
             ("KL", step.kl_reference),

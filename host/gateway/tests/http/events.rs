@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use clawhost_config::AdapterScope;
 use clawhost_gateway::{ApiKey, GatewayOptions, Scope};
+use clawhost_journal::AdapterOwner;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use reqwest::{Method, Response};
@@ -65,7 +67,11 @@ impl Events {
 }
 
 async fn get(server: &Server, key: Option<&str>) -> Response {
-    let mut request = server.request(Method::GET, "/v1/events");
+    get_path(server, key, "/v1/events").await
+}
+
+async fn get_path(server: &Server, key: Option<&str>, path: &str) -> Response {
+    let mut request = server.request(Method::GET, path);
     if let Some(key) = key {
         request = request.bearer_auth(key);
     }
@@ -73,7 +79,10 @@ async fn get(server: &Server, key: Option<&str>) -> Response {
 }
 
 async fn open(server: &Server, key: Option<&str>) -> Events {
-    let response = get(server, key).await;
+    read(get(server, key).await)
+}
+
+fn read(response: Response) -> Events {
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers()["content-type"], "text/event-stream");
     let body = response.bytes_stream();
@@ -134,6 +143,70 @@ async fn first_snapshot_has_the_whole_state() {
         json!([0.5, 0.01, -0.2, 0.7])
     );
     assert!(step.get("samples_moved").is_none());
+}
+
+#[tokio::test]
+async fn an_operator_receives_what_belongs_to_one_owner() {
+    let server = Server::with(|options| {
+        keyed(options);
+        options.adapters = AdapterScope::Key;
+    })
+    .await;
+    let (ann, bob) = (AdapterOwner::of_key("ann"), AdapterOwner::of_key("bob"));
+    let releases = server.loops.releases.get().unwrap();
+    releases.publish_of(Some(&ann), 1, json!({"gradient_norm": 0.5}));
+    releases.publish_of(Some(&bob), 2, json!({}));
+    releases.publish_of(Some(&ann), 3, json!({}));
+    for (key, text) in [("key-of-ann", "of ann A"), ("key-of-bob", "of bob B")] {
+        let request = server.request(Method::POST, "/v1/chat/completions");
+        let request = request.bearer_auth(key).json(&chat_body(text, json!({})));
+        ApiResponse::read(request.send().await.unwrap()).await.ok();
+    }
+    let path = "/v1/events?owner=key:ann";
+    let mut events = read(get_path(&server, Some("key-of-ops"), path).await);
+    let snapshot = events.snapshot(|_| true).await;
+    assert_eq!(turns(&snapshot), 1);
+    assert_eq!(snapshot["turns"][0]["prompt"], "of ann A");
+    let operator = &snapshot["operator"];
+    assert_eq!(operator["owners"], json!(["key:ann", "key:bob"]));
+    let owner = json!({"name": "key:ann", "queued": 0, "steps": {"published": 2}, "adapters": 2});
+    assert_eq!(operator["owner"], owner);
+    let versions = |list: &Value, field: &str| -> Vec<Value> {
+        let rows = list.as_array().unwrap().iter();
+        rows.map(|row| row[field].clone()).collect()
+    };
+    assert_eq!(versions(&operator["steps"], "adapter"), [1, 3]);
+    assert_eq!(versions(&operator["adapters"], "version"), [1, 3]);
+    assert_eq!(versions(&operator["releases"], "version"), [1, 3]);
+    assert_eq!(operator["release"]["version"], 3);
+    // A later step of the owner is added, one of another is not.
+    releases.publish_of(Some(&bob), 4, json!({}));
+    releases.publish_of(Some(&ann), 5, json!({}));
+    let has_step = |snapshot: &Value| snapshot["operator"]["release"]["version"] == 5;
+    let snapshot = events.snapshot(has_step).await;
+    assert_eq!(
+        versions(&snapshot["operator"]["steps"], "adapter"),
+        [1, 3, 5]
+    );
+
+    let shared = "/v1/events?owner=shared";
+    let mut events = read(get_path(&server, Some("key-of-ops"), shared).await);
+    let snapshot = events.snapshot(|_| true).await;
+    assert_eq!(
+        (turns(&snapshot), &snapshot["operator"]["owner"]["adapters"]),
+        (0, &json!(0))
+    );
+    let mut events = open(&server, Some("key-of-ops")).await;
+    let snapshot = events.snapshot(|_| true).await;
+    assert_eq!(
+        (turns(&snapshot), &snapshot["operator"]["owner"]),
+        (2, &Value::Null)
+    );
+    assert_eq!(snapshot["operator"]["adapters"][1]["owner"], "key:bob");
+    let refused = ApiResponse::read(get_path(&server, Some("key-of-ann"), path).await).await;
+    assert_eq!(refused.status, 403);
+    let unclear = get_path(&server, Some("key-of-ops"), "/v1/events?owner=ann").await;
+    assert_eq!(ApiResponse::read(unclear).await.error(400), "invalid_value");
 }
 
 #[tokio::test]

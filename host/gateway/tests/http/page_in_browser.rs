@@ -3,8 +3,9 @@
 
 use std::path::PathBuf;
 
+use clawhost_config::AdapterScope;
 use clawhost_gateway::{ApiKey, Scope};
-use clawhost_journal::{Feedback, TurnId, VerdictOutcome, VerdictRecord, now_ms};
+use clawhost_journal::{AdapterOwner, Feedback, TurnId, VerdictOutcome, VerdictRecord, now_ms};
 use serde_json::{Value, json};
 
 use crate::chromium::{Chromium, program};
@@ -391,6 +392,91 @@ async fn page_asks_for_a_key_and_shows_what_it_may_see() {
         }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn page_shows_and_changes_the_adapter_of_the_chosen_owner() {
+    let server = Server::with(|options| {
+        options.adapters = AdapterScope::Key;
+        options.keys = vec![
+            ApiKey::new("ann", "key-of-ann", [Scope::Chat]).unwrap(),
+            ApiKey::new("bob", "key-of-bob", [Scope::Chat]).unwrap(),
+            ApiKey::new("ops", "key-of-ops", Scope::ALL).unwrap(),
+        ];
+    })
+    .await;
+    let releases = server.loops.releases.get().unwrap();
+    let (ann, bob) = (AdapterOwner::of_key("ann"), AdapterOwner::of_key("bob"));
+    for (owner, version) in [(&ann, 1), (&bob, 2), (&ann, 3)] {
+        releases.publish_of(Some(owner), version, metrics(version));
+    }
+    for (key, text) in [("key-of-ann", "of ann A"), ("key-of-bob", "of bob B")] {
+        let request = server.request(reqwest::Method::POST, "/v1/chat/completions");
+        let request = request.bearer_auth(key).json(&chat_body(text, json!({})));
+        assert_eq!(request.send().await.unwrap().status(), 200);
+    }
+    with_browser(server, |server, browser| {
+        let rows = |table: &str, count: u64| {
+            format!("document.querySelectorAll('#{table} tbody tr').length === {count}")
+        };
+        browser.open(&format!("http://{}/", server.address));
+        enter(browser, "key-of-ops");
+        browser.wait_for("document.getElementById('owners').hidden === false");
+        browser.wait_for(&rows("adapters", 3));
+        let state = text(browser, "#release-state");
+        assert!(state.contains("Choose an owner"), "{state}");
+        assert_eq!(
+            browser.evaluate("document.querySelectorAll('#adapters button').length"),
+            0
+        );
+        choose(browser, "key:ann");
+        // Its versions, and the base model.
+        browser.wait_for(&rows("adapters", 3));
+        browser.wait_for(&rows("steps", 2));
+        browser.wait_for(&rows("turns", 1));
+        assert!(text(browser, "#turns").contains("of ann A"));
+        browser.wait_for(
+            "document.getElementById('release-state').innerText.includes('Active: version 3')",
+        );
+        confirm(browser, "#rollback", "Roll back to version 1?");
+        browser.wait_for(
+            "document.getElementById('release-state').innerText.includes('Active: version 1')",
+        );
+        let of = |name| {
+            let owner = AdapterOwner::of_key(name);
+            server
+                .journal
+                .release_state_of(Some(&owner))
+                .unwrap()
+                .version
+        };
+        assert_eq!((of("ann"), of("bob")), (1, 2));
+        if let Some(folder) = std::env::var_os("CLAWHOST_SCREENSHOTS") {
+            browser.screenshot(1280, "light", &PathBuf::from(folder).join("owner.png"));
+        }
+        // The choice survives a reload, and goes with the key.
+        browser.evaluate("location.reload()");
+        browser.wait_for("document.getElementById('owner')?.value === 'key:ann'");
+        browser.wait_for(&rows("turns", 1));
+        choose(browser, "");
+        browser.wait_for(&rows("turns", 2));
+        choose(browser, "key:bob");
+        browser.wait_for(&rows("steps", 1));
+        browser.click("#forget-key");
+        browser.wait_for(
+            "!document.body.dataset.snapshots && !document.getElementById('key-form').hidden",
+        );
+        assert_eq!(browser.evaluate("sessionStorage.length"), 0);
+    })
+    .await;
+}
+
+/// Chooses the owner whose records are shown.
+fn choose(browser: &mut Chromium, owner: &str) {
+    let owner = json!(owner);
+    browser.evaluate(&format!(
+        "document.getElementById('owner').value = {owner}; document.getElementById('owner').dispatchEvent(new Event('change'))"
+    ));
 }
 
 /// Enters a key in the form.

@@ -54,6 +54,34 @@ fn each_owner_has_releases_of_its_own() {
     assert_eq!(states[1], ("retired".to_owned(), Some(alice.clone())));
     assert_eq!(states[2], ("active".to_owned(), Some(alice.clone())));
     assert_eq!(journal.active_adapter().unwrap().unwrap().version, 1);
+    assert_eq!(
+        journal
+            .active_adapter_of(Some(&alice))
+            .unwrap()
+            .unwrap()
+            .version,
+        3
+    );
+    let owners = journal.adapter_owners(9).unwrap();
+    assert_eq!(owners, [Some(alice.clone()), None], "newest step first");
+    assert_eq!(journal.adapter_owners(1).unwrap().len(), 1);
+    let steps = |after, limit| {
+        let steps = journal.steps_of(Some(&alice), StepId(after), limit);
+        steps
+            .unwrap()
+            .iter()
+            .map(|step| step.id.0)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (steps(0, 9), steps(2, 9), steps(0, 1)),
+        (vec![2, 3], vec![3], vec![3])
+    );
+    let releases = journal.releases_of(Some(&alice), 9).unwrap();
+    assert_eq!((releases.len(), releases[0].version), (2, 3));
+    let counts = journal.owner_counts(Some(&alice)).unwrap();
+    assert_eq!((counts.queued, counts.adapters), (0, 2));
+    assert_eq!(counts.steps[&StepOutcome::Published], 2);
 
     // A rollback and a pin of one owner leave the others as they are.
     let change = |owner, change| journal.apply_release_change_of(owner, change, Some("ops"));

@@ -72,7 +72,7 @@ async function followEvents(signal, open, receive) {
   };
   alive();
   try {
-    const response = await send("GET", "/v1/events", undefined, { signal: AbortSignal.any([signal, stop.signal]) });
+    const response = await send("GET", `/v1/events${ownerQuery(getOwner())}`, undefined, { signal: AbortSignal.any([signal, stop.signal]) });
     open();
     await readEvents(response, receive, alive);
   } finally {

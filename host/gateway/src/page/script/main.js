@@ -30,11 +30,13 @@ function showSnapshot(snapshot) {
   if (shown.turns !== JSON.stringify(turns)) showExperience().catch((error) => showText("experience-error", error.message));
   show("turns", turns, turnTable);
   if (operator) {
-    const { steps, release, adapters, plugins, plugin_costs: costs } = operator;
+    const { steps, release, adapters, owner, plugins, plugin_costs: costs } = operator;
+    showOwners(operator);
     show("tiles", operator, tiles);
     show("steps", steps, stepTable);
     show("plugins", { plugins, costs }, pluginTable);
-    show("adapters", { release, adapters }, adapterTable);
+    const changes = owner !== null || !hasOwners(operator) ? { owner: owner?.name ?? null } : null;
+    show("adapters", { release, adapters, changes }, adapterTable);
   }
   document.body.dataset.snapshots = Number(document.body.dataset.snapshots ?? 0) + 1;
 }
@@ -106,12 +108,14 @@ async function connect() {
 
 byId("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
+  setOwner(null);
   setKey(byId("key").value.trim());
   byId("key").value = "";
   connect();
 });
 byId("forget-key").addEventListener("click", () => {
   setKey(null);
+  setOwner(null);
   // Everything on the page belongs to the key.
   location.reload();
 });

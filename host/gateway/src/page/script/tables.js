@@ -4,12 +4,22 @@ const STEPS_SHOWN = 20;
 
 const none = (text) => element("p", { class: "none" }, text);
 
-function tiles({ counts, engine, judging, training }) {
+/** The rows of one owner; those of the whole server are counted without owners. */
+function ownerTiles({ queued, steps, adapters }, release) {
+  return [
+    ["queued samples", queued, ""],
+    ["steps", sum(steps), formatCounts(steps)],
+    ["adapters", adapters, ""],
+    ["active version", release.version, release.pinned ? "pinned" : ""],
+  ];
+}
+
+function tiles({ counts, engine, judging, training, owner, release }) {
   const noVerdict = sum(counts.no_verdict);
   const batch = training?.batch ? `batch ${training.batch}, ` : "";
   const trainingState = training?.enabled === false ? "off"
     : training?.running ? "step running" : training?.waits ?? "idle";
-  const rows = [
+  const rows = owner ? ownerTiles(owner, release) : [
     ["running requests", engine.running, `waiting ${engine.waiting}`],
     ["turns", sum(counts.turns), formatCounts(counts.turns)],
     ["sessions", counts.sessions, ""],
@@ -80,7 +90,7 @@ function stepTable(steps) {
     ["outcome", (step) => [step.outcome, small(step.reason)], "wrap"],
     ["trained", (step) => String(step.trained)],
     ["dropped", (step) => String(step.dropped)],
-    ["adapter", (step) => String(step.adapter ?? "–")],
+    ["adapter", (step) => [String(step.adapter ?? "–"), small(step.owner)]],
     ["reward", (step) => formatNumber(step.reward_mean)],
     ["KL", (step) => formatNumber(step.kl_reference)],
     ["loss", (step) => formatNumber(step.loss_last)],
