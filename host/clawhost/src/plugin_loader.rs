@@ -30,9 +30,9 @@ pub(crate) struct LoadedPlugins {
 }
 
 impl LoadedPlugins {
-    /// Judges and hint extractors.
+    /// Judges, hint extractors and filters.
     pub(crate) fn judging(&self) -> Vec<Plugin> {
-        self.of_kinds(&[Kind::Judge, Kind::GroupJudge, Kind::Hint])
+        self.of_kinds(&[Kind::Judge, Kind::GroupJudge, Kind::Hint, Kind::Filter])
     }
 
     /// Loss and advantage components.

@@ -14,6 +14,8 @@ pub enum Kind {
     GroupJudge,
     /// Extracts a hint from the messages that followed a response.
     Hint,
+    /// Decides whether a turn that would train does.
+    Filter,
     /// A training objective.
     Loss,
     /// Estimates advantages from rewards.
@@ -24,10 +26,11 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in the order of the WIT package.
-    pub const ALL: [Kind; 6] = [
+    pub const ALL: [Kind; 7] = [
         Kind::Judge,
         Kind::GroupJudge,
         Kind::Hint,
+        Kind::Filter,
         Kind::Loss,
         Kind::Advantage,
         Kind::Environment,
@@ -39,6 +42,7 @@ impl Kind {
             Kind::Judge => "judge",
             Kind::GroupJudge => "group-judge",
             Kind::Hint => "hint-extractor",
+            Kind::Filter => "filter",
             Kind::Loss => "loss",
             Kind::Advantage => "advantage",
             Kind::Environment => "environment",
@@ -51,6 +55,7 @@ impl Kind {
             Kind::Judge => "judge-plugin",
             Kind::GroupJudge => "group-judge-plugin",
             Kind::Hint => "hint-plugin",
+            Kind::Filter => "filter-plugin",
             Kind::Loss => "loss-plugin",
             Kind::Advantage => "advantage-plugin",
             Kind::Environment => "environment-plugin",
@@ -64,7 +69,7 @@ impl Kind {
             Kind::Judge | Kind::GroupJudge => {
                 matches!(capability, Log | Context | Model | State | Http)
             }
-            Kind::Hint => matches!(capability, Log | Context | Model | State),
+            Kind::Hint | Kind::Filter => matches!(capability, Log | Context | Model | State),
             Kind::Loss | Kind::Advantage => matches!(capability, Log | Context),
             Kind::Environment => {
                 matches!(capability, Log | Context | State | Http | Sandbox | Display)

@@ -124,6 +124,12 @@ async fn answer(plugin: &Plugin, call: CallContext, golden: &Golden) -> Result<V
             let (all, last) = trajectory(golden)?;
             written(&result(plugin.extract_hint(call, &all, last).await)?)
         }
+        Kind::Filter => {
+            let (all, last) = trajectory(golden)?;
+            written(&result(
+                plugin.filter_turn(call, &all, last, golden.reward).await,
+            )?)
+        }
         Kind::GroupJudge => {
             let mut group = Vec::new();
             for turn in &golden.group {

@@ -13,7 +13,7 @@ use crate::error::AuthoringError;
 use crate::script::Exchange;
 
 /// One transcript. Which fields it has depends on the kind of plugin: `turn` or `turns` for a judge
-/// and a hint extractor, `group` for a group judge, `batch` for a loss, `sequences` for an advantage
+/// and a hint extractor, and with `reward` for a filter, `group` for a group judge, `batch` for a loss, `sequences` for an advantage
 /// estimator, `task` for an environment.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,6 +32,8 @@ pub struct Golden {
     /// All turns of the trajectory; the last one is judged.
     #[serde(default)]
     pub turns: Vec<GoldenTurn>,
+    /// The reward of the last turn, for a filter. Default none: hints alone would train the turn.
+    pub reward: Option<f32>,
     /// The samples of one prompt, each of one turn.
     #[serde(default)]
     pub group: Vec<GoldenTurn>,

@@ -40,6 +40,11 @@ async fn call(plugin: &Plugin, sample: &Sample) -> CallOutcome {
             outcome(plugin.score_group(call, &group).await)
         }
         Kind::Hint => outcome(plugin.extract_hint(call, &sample.trajectory, 0).await),
+        Kind::Filter => outcome(
+            plugin
+                .filter_turn(call, &sample.trajectory, 0, Some(1.0))
+                .await,
+        ),
         Kind::Loss => {
             let batch = sample.batch.clone();
             outcome(plugin.evaluate_loss(call, sample.needs, batch).await)

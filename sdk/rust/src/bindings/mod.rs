@@ -18,6 +18,7 @@
 
 pub mod advantage;
 pub mod environment;
+pub mod filter;
 pub mod group_judge;
 pub mod hint;
 pub mod loss;
