@@ -91,6 +91,7 @@ pub const COMPONENTS: &[Component] = &[
     environment("environment-terminal", "environments/terminal"),
     environment("environment-toolcall", "environments/toolcall"),
     component("filter-minimal", Example, &[]),
+    component("gate-minimal", Example, &[]),
     component("group-judge-rank", Package, &["asking"]),
     component("hint-llm", Package, &["asking"]),
     component("hint-next-state", Package, &["reactions"]),

@@ -80,6 +80,7 @@ fn example(kind: Kind) -> &'static str {
         Kind::Filter => "filter-secrets",
         Kind::Loss => "loss-policy-gradient",
         Kind::Advantage => "advantage-mean",
+        Kind::Gate => "gate-drift",
         Kind::Environment => "environment-guess",
     }
 }

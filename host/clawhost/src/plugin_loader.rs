@@ -35,9 +35,9 @@ impl LoadedPlugins {
         self.of_kinds(&[Kind::Judge, Kind::GroupJudge, Kind::Hint, Kind::Filter])
     }
 
-    /// Loss and advantage components.
+    /// Loss, advantage and gate components.
     pub(crate) fn training(&self) -> Vec<Plugin> {
-        self.of_kinds(&[Kind::Loss, Kind::Advantage])
+        self.of_kinds(&[Kind::Loss, Kind::Advantage, Kind::Gate])
     }
 
     pub(crate) fn of_kinds(&self, kinds: &[Kind]) -> Vec<Plugin> {

@@ -33,6 +33,7 @@ wasmtime::component::bindgen!({
             export clawhost:plugin/filter@0.1.1;
             export clawhost:plugin/loss@0.1.1;
             export clawhost:plugin/advantage@0.1.1;
+            export clawhost:plugin/gate@0.1.1;
             export clawhost:plugin/environment@0.1.1;
         }
     ",
@@ -47,5 +48,5 @@ wasmtime::component::bindgen!({
 
 pub use clawhost::plugin::{context, http, log, model, sandbox, state, types};
 pub use exports::clawhost::plugin::{
-    advantage, environment, filter, group_judge, hint_extractor, judge, loss,
+    advantage, environment, filter, gate, group_judge, hint_extractor, judge, loss,
 };

@@ -5,7 +5,9 @@ use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{ComponentNamedList, Instance, InstancePre, Lift, Lower, ResourceAny};
 
 use crate::bindings::types::{Message, PluginError, Trajectory, Verdict};
-use crate::bindings::{advantage, environment, filter, group_judge, hint_extractor, judge, loss};
+use crate::bindings::{
+    advantage, environment, filter, gate, group_judge, hint_extractor, judge, loss,
+};
 use crate::inspect::Interface;
 use crate::invoke::Stop;
 use crate::kind::Kind;
@@ -20,6 +22,7 @@ pub(crate) enum Export {
     Filter(LinkedExport<filter::GuestIndices>),
     Loss(LinkedExport<loss::GuestIndices>),
     Advantage(LinkedExport<advantage::GuestIndices>),
+    Gate(LinkedExport<gate::GuestIndices>),
     Environment(LinkedExport<environment::GuestIndices>),
 }
 
@@ -63,7 +66,7 @@ macro_rules! indices {
         }
     )*};
 }
-indices!(judge group_judge hint_extractor filter loss advantage environment);
+indices!(judge group_judge hint_extractor filter loss advantage gate environment);
 
 impl<I: Indices> LinkedExport<I> {
     fn new(pre: InstancePre<CallState>) -> wasmtime::Result<Self> {
@@ -95,6 +98,7 @@ impl Export {
             Kind::Filter => Export::Filter(LinkedExport::new(pre)?),
             Kind::Loss => Export::Loss(LinkedExport::new(pre)?),
             Kind::Advantage => Export::Advantage(LinkedExport::new(pre)?),
+            Kind::Gate => Export::Gate(LinkedExport::new(pre)?),
             Kind::Environment => Export::Environment(LinkedExport::new(pre)?),
         })
     }
@@ -124,6 +128,7 @@ fn check_types(kind: Kind, pre: &InstancePre<CallState>) -> wasmtime::Result<()>
         Kind::Advantage => {
             interface.check::<(&[advantage::Sequence],), Returns<advantage::Estimate>>("compute")
         }
+        Kind::Gate => interface.check::<(&gate::Candidate,), Returns<gate::Decision>>("review"),
         Kind::Environment => {
             use environment::{Observation, Outcome, Task, Transition};
             type Reset = (ResourceAny, Observation);

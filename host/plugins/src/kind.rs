@@ -20,19 +20,22 @@ pub enum Kind {
     Loss,
     /// Estimates advantages from rewards.
     Advantage,
+    /// Decides whether a new adapter is published.
+    Gate,
     /// An environment that the policy acts in.
     Environment,
 }
 
 impl Kind {
     /// All kinds, in the order of the WIT package.
-    pub const ALL: [Kind; 7] = [
+    pub const ALL: [Kind; 8] = [
         Kind::Judge,
         Kind::GroupJudge,
         Kind::Hint,
         Kind::Filter,
         Kind::Loss,
         Kind::Advantage,
+        Kind::Gate,
         Kind::Environment,
     ];
 
@@ -45,6 +48,7 @@ impl Kind {
             Kind::Filter => "filter",
             Kind::Loss => "loss",
             Kind::Advantage => "advantage",
+            Kind::Gate => "gate",
             Kind::Environment => "environment",
         }
     }
@@ -58,6 +62,7 @@ impl Kind {
             Kind::Filter => "filter-plugin",
             Kind::Loss => "loss-plugin",
             Kind::Advantage => "advantage-plugin",
+            Kind::Gate => "gate-plugin",
             Kind::Environment => "environment-plugin",
         }
     }
@@ -70,7 +75,7 @@ impl Kind {
                 matches!(capability, Log | Context | Model | State | Http)
             }
             Kind::Hint | Kind::Filter => matches!(capability, Log | Context | Model | State),
-            Kind::Loss | Kind::Advantage => matches!(capability, Log | Context),
+            Kind::Loss | Kind::Advantage | Kind::Gate => matches!(capability, Log | Context),
             Kind::Environment => {
                 matches!(capability, Log | Context | State | Http | Sandbox | Display)
             }

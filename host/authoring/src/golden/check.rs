@@ -158,6 +158,13 @@ async fn answer(plugin: &Plugin, call: CallContext, golden: &Golden) -> Result<V
             };
             Ok(json!({"values": values, "per_token": per_token, "metrics": found.metrics}))
         }
+        Kind::Gate => {
+            let candidate = golden
+                .candidate
+                .as_ref()
+                .ok_or_else(|| lacks("candidate"))?;
+            written(&result(plugin.review_candidate(call, candidate).await)?)
+        }
         Kind::Environment => episode(plugin, call, golden).await,
     }
 }

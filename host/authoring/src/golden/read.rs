@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clawhost_chat::{AssistantMessage, Message};
-use clawhost_plugins::{EpisodeTask, LossBatch, RewardedSequence, Trajectory};
+use clawhost_plugins::{Candidate, EpisodeTask, LossBatch, RewardedSequence, Trajectory};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -46,6 +46,8 @@ pub struct Golden {
     /// The sequences of a rollout batch.
     #[serde(default)]
     pub sequences: Vec<RewardedSequence>,
+    /// The new adapter, for a gate.
+    pub candidate: Option<Candidate>,
     /// What the policy is to do.
     pub task: Option<EpisodeTask>,
     /// Seed of the episode. Default 0.

@@ -50,6 +50,7 @@ async fn call(plugin: &Plugin, sample: &Sample) -> CallOutcome {
             outcome(plugin.evaluate_loss(call, sample.needs, batch).await)
         }
         Kind::Advantage => outcome(plugin.compute_advantages(call, &sample.sequences).await),
+        Kind::Gate => outcome(plugin.review_candidate(call, &sample.candidate).await),
         Kind::Environment => {
             let task = EpisodeTask {
                 id: "measure".to_owned(),
