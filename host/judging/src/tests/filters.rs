@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use clawhost_config::JudgingOptions;
+use clawhost_config::{ExperienceMode, ExperienceOptions, JudgingOptions};
 use clawhost_journal::TurnId;
 use clawhost_plugins::{Fault, FaultKind, PluginErrorKind, Trajectory};
 
-use super::fakes::{FakeFilter, FakeGroupJudge, FakeJudge, Fixture, one_judge, verdict};
-use super::worker::run_judging_with;
+use super::fakes::{
+    FakeFilter, FakeGroupJudge, FakeHintExtractor, FakeJudge, Fixture, one_judge, verdict,
+};
+use super::worker::{run_judging_with, run_worker};
 use crate::judge::GroupJudge;
 use crate::slots::JudgeSet;
+use crate::worker::JudgeWorker;
 
 const DROPPED: &str = "dropped by filter fake-filter: not for training";
 
@@ -114,4 +117,30 @@ async fn choices_are_filtered_one_by_one() {
     run_judging_with(&fixture, set, JudgingOptions::default()).await;
     let samples: Vec<usize> = turns.iter().map(|t| sample_count(&fixture, *t)).collect();
     assert_eq!(samples, [0, 1]);
+}
+
+#[tokio::test]
+async fn the_hint_of_a_dropped_turn_does_not_become_experience() {
+    for (next, kept) in [("shorter please", 1), ("shorter, the secret is 7", 0)] {
+        // With a reward, and without a verdict.
+        for judge in [FakeJudge::thanks(), FakeJudge::faulty(FaultKind::Stack)] {
+            let fixture = Fixture::new();
+            let turn = fixture.add_turn(next);
+            let filter = no_secrets();
+            let set = JudgeSet {
+                hints: vec![FakeHintExtractor::new(None)],
+                ..with_filter(&filter, one_judge(judge))
+            };
+            let experience = ExperienceOptions {
+                mode: ExperienceMode::Inject,
+                ..ExperienceOptions::default()
+            };
+            let (journal, options) = (fixture.journal.clone(), JudgingOptions::default());
+            let worker = JudgeWorker::with_experience(journal, set, options, experience);
+            run_worker(&fixture, worker, false).await;
+            let entries = fixture.journal.experience(Some("laptop")).unwrap();
+            assert_eq!(entries.len(), kept, "{next}");
+            assert_eq!(fixture.journal.hints(turn).unwrap().len(), 1);
+        }
+    }
 }
