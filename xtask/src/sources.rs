@@ -90,6 +90,8 @@ pub const COMPONENTS: &[Component] = &[
     component("environment-guess", Package, &[]),
     environment("environment-terminal", "environments/terminal"),
     environment("environment-toolcall", "environments/toolcall"),
+    component("filter-minimal", Example, &[]),
+    component("gate-minimal", Example, &[]),
     component("group-judge-rank", Package, &["asking"]),
     component("hint-llm", Package, &["asking"]),
     component("hint-next-state", Package, &["reactions"]),

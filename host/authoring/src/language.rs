@@ -33,8 +33,13 @@ impl Language {
 
     /// Whether there is a template for plugins of this kind.
     pub fn can(self, kind: Kind) -> bool {
-        // An environment exports a resource, for which the C bindings have no short way yet.
-        !(self == Language::C && kind == Kind::Environment)
+        match kind {
+            // An environment exports a resource, for which the C bindings have no short way yet.
+            Kind::Environment => self != Language::C,
+            // The other SDKs have no entry for them yet.
+            Kind::Filter | Kind::Gate => self == Language::Rust,
+            _ => true,
+        }
     }
 
     /// The file in which the author works, from the plugin's folder.

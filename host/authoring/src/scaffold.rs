@@ -77,8 +77,10 @@ fn example(kind: Kind) -> &'static str {
         Kind::Judge => "judge-thanks",
         Kind::GroupJudge => "group-words",
         Kind::Hint => "hint-redo",
+        Kind::Filter => "filter-secrets",
         Kind::Loss => "loss-policy-gradient",
         Kind::Advantage => "advantage-mean",
+        Kind::Gate => "gate-drift",
         Kind::Environment => "environment-guess",
     }
 }
@@ -202,7 +204,7 @@ fn optional_imports(kind: Kind) -> String {
     let lines: Vec<String> = wanted
         .into_iter()
         .filter(|capability| kind.may_import(*capability))
-        .map(|capability| format!("    // import clawhost:plugin/{}@0.1.0;", capability.name()))
+        .map(|capability| format!("    // import clawhost:plugin/{}@0.1.1;", capability.name()))
         .collect();
     if lines.is_empty() {
         return "    // Nothing else: this kind is a function of its input.".to_owned();

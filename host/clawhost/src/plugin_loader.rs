@@ -30,14 +30,14 @@ pub(crate) struct LoadedPlugins {
 }
 
 impl LoadedPlugins {
-    /// Judges and hint extractors.
+    /// Judges, hint extractors and filters.
     pub(crate) fn judging(&self) -> Vec<Plugin> {
-        self.of_kinds(&[Kind::Judge, Kind::GroupJudge, Kind::Hint])
+        self.of_kinds(&[Kind::Judge, Kind::GroupJudge, Kind::Hint, Kind::Filter])
     }
 
-    /// Loss and advantage components.
+    /// Loss, advantage and gate components.
     pub(crate) fn training(&self) -> Vec<Plugin> {
-        self.of_kinds(&[Kind::Loss, Kind::Advantage])
+        self.of_kinds(&[Kind::Loss, Kind::Advantage, Kind::Gate])
     }
 
     pub(crate) fn of_kinds(&self, kinds: &[Kind]) -> Vec<Plugin> {

@@ -85,7 +85,7 @@ impl ReloadTargets {
     fn replace(&self, plugin: Plugin) -> Result<()> {
         let name = plugin.name().to_owned();
         let replaced = match plugin.kind() {
-            Kind::Loss | Kind::Advantage => {
+            Kind::Loss | Kind::Advantage | Kind::Gate => {
                 Handle::current().block_on(self.components.replace(&plugin))?
             }
             _ => self.judge_slots.replace(plugin),
@@ -320,7 +320,10 @@ impl PluginReloader {
 
     /// Replaces the active build.
     fn install(&self, at: usize, slot: &Slot, path: &Path, mut source: Source) -> Result<()> {
-        let training = matches!(source.plugin.kind(), Kind::Loss | Kind::Advantage);
+        let training = matches!(
+            source.plugin.kind(),
+            Kind::Loss | Kind::Advantage | Kind::Gate
+        );
         if training {
             // Replacing a training component calls it, so no lock is held. Its grants cannot be revoked meanwhile:
             // these kinds import nothing that requires a grant.

@@ -137,7 +137,7 @@ impl JudgePanel {
             let scored = choice.evidence.user_score.map(CombinedVerdict::of_user);
             let no_verdict = last_reason(outcomes).unwrap_or_else(|| "no judge".to_owned());
             let options = &self.options;
-            match training_reward(
+            let reward = training_reward(
                 context,
                 completion,
                 scored.unwrap_or(combined),
@@ -145,7 +145,20 @@ impl JudgePanel {
                 &no_verdict,
                 &judgement.hints,
                 options,
-            ) {
+            );
+            let target = CallTarget::turn(context.turn.id, may_defer);
+            let known = judgement.receipts.len();
+            let reward = self
+                .filter_turn(
+                    &target,
+                    (&choice.trajectory, choice.index),
+                    reward,
+                    judgement,
+                )
+                .await
+                .map_err(|error| error.with_earlier_receipts(spent.clone()))?;
+            spent.extend(judgement.receipts.iter().skip(known).cloned());
+            match reward {
                 Err(why) => judgement.skip_reason = Some(why),
                 Ok(reward) => {
                     let Judgement {

@@ -248,7 +248,9 @@ fn update_status(panel: &JudgePanel, judgements: &[Judgement]) {
                 .as_ref()
                 .filter(|_| !judgement.keeps_previous)
             {
-                *s.skipped.entry(reason.clone()).or_default() += 1;
+                let objection = judgement.objection.as_ref();
+                let counted = objection.map_or(reason, |objection| &objection.source);
+                *s.skipped.entry(counted.clone()).or_default() += 1;
             }
             for verdict in &judgement.verdicts {
                 if let VerdictOutcome::None { reason } = &verdict.outcome {

@@ -1,10 +1,10 @@
-//! The interfaces of judges and hint extractors. [`Plugin`] implements them; tests use fakes.
+//! The interfaces of judges, hint extractors and filters. [`Plugin`] implements them; tests use fakes.
 
 use std::future::Future;
 use std::pin::Pin;
 
 use clawhost_plugins::{
-    CallContext, CallResult, Extraction, JudgeResult, Plugin, Trajectory, Verdict,
+    CallContext, CallResult, Decision, Extraction, JudgeResult, Plugin, Trajectory, Verdict,
 };
 
 /// The future of a component call.
@@ -50,6 +50,18 @@ pub(crate) trait HintExtractor: Component {
     ) -> CallFuture<'a, CallResult<Extraction>>;
 }
 
+/// A component that decides whether a turn that would train does.
+pub(crate) trait TurnFilter: Component {
+    /// Decides about one turn of a trajectory; `reward` is none where hints alone would train it.
+    fn decide<'a>(
+        &'a self,
+        call: CallContext,
+        trajectory: &'a Trajectory,
+        turn: u32,
+        reward: Option<f32>,
+    ) -> CallFuture<'a, CallResult<Decision>>;
+}
+
 impl Component for Plugin {
     fn name(&self) -> &str {
         Plugin::name(self)
@@ -89,6 +101,18 @@ impl HintExtractor for Plugin {
         turn: u32,
     ) -> CallFuture<'a, CallResult<Extraction>> {
         Box::pin(self.extract_hint(call, trajectory, turn))
+    }
+}
+
+impl TurnFilter for Plugin {
+    fn decide<'a>(
+        &'a self,
+        call: CallContext,
+        trajectory: &'a Trajectory,
+        turn: u32,
+        reward: Option<f32>,
+    ) -> CallFuture<'a, CallResult<Decision>> {
+        Box::pin(self.filter_turn(call, trajectory, turn, reward))
     }
 }
 

@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::calls::{CallTarget, ZeroReward, combine_attempts};
 use crate::context::TurnContext;
 use crate::evidence::{Evidence, USER};
+use crate::filters::Objection;
 use crate::hints::new_experience;
 use crate::panel::{JudgeError, JudgePanel};
 use crate::samples::{TRUNCATED, build_sample, training_reward};
@@ -36,6 +37,8 @@ pub(crate) struct Judgement {
     pub(crate) keeps_previous: bool,
     pub(crate) hints: Vec<NewHint>,
     pub(crate) receipts: Vec<Value>,
+    /// The filter that keeps the turn out of training, if one does.
+    pub(crate) objection: Option<Objection>,
 }
 
 impl CallTarget {
@@ -66,20 +69,27 @@ impl JudgePanel {
         let judges = evidence.needs_judges(context.group_outcomes.is_some());
         let extracts = evidence.has_new_followup() && self.has_hint_extractors();
         let mut no_verdict = "no judge".to_owned();
-        if judges || extracts {
+        let target = CallTarget::turn(turn.id, may_defer);
+        let mut shown = None;
+        if judges || extracts || self.has_filters() {
             let messages = evidence.messages.clone();
-            let (trajectory, index) =
-                build_trajectory(turn, completion, &context.earlier, messages, &self.options);
-            let target = CallTarget::turn(turn.id, may_defer);
+            let (trajectory, index) = &*shown.insert(build_trajectory(
+                turn,
+                completion,
+                &context.earlier,
+                messages,
+                &self.options,
+            ));
+            let index = *index;
             if judges {
                 no_verdict = self
-                    .call_judges(&target, &trajectory, index, &mut judgement)
+                    .call_judges(&target, trajectory, index, &mut judgement)
                     .await?
                     .unwrap_or(no_verdict);
             }
             if extracts {
                 let (hints, receipts) = self
-                    .extract_hints(&target, &trajectory, index)
+                    .extract_hints(&target, trajectory, index)
                     .await
                     .map_err(|error| error.with_earlier_receipts(judgement.receipts.clone()))?;
                 judgement.hints = hints;
@@ -101,7 +111,7 @@ impl JudgePanel {
             }
         }
         let options = &self.options;
-        match training_reward(
+        let mut reward = training_reward(
             context,
             completion,
             verdict.unwrap_or(CombinedVerdict::NONE),
@@ -109,7 +119,14 @@ impl JudgePanel {
             &no_verdict,
             &judgement.hints,
             options,
-        ) {
+        );
+        if let Some((trajectory, index)) = &shown {
+            reward = self
+                .filter_turn(&target, (trajectory, *index), reward, &mut judgement)
+                .await
+                .map_err(|error| error.with_earlier_receipts(judgement.receipts.clone()))?;
+        }
+        match reward {
             Err(why) => judgement.skip_reason = Some(why),
             // The first judgement skipped a truncated reply because it had no next state yet.
             Ok(Some(_)) if judgement.keeps_previous && context.samples.is_empty() => {
@@ -218,7 +235,11 @@ impl Judgement {
             turn: EvidenceSnapshot::from(turn),
             verdicts: &self.verdicts,
             hints: &self.hints,
-            experience: new_experience(&self.hints, experience),
+            // What a filter keeps out of training must not return in prompts either.
+            experience: match self.objection {
+                Some(_) => None,
+                None => new_experience(&self.hints, experience),
+            },
             receipts: &self.receipts,
             outcome: match (&self.sample, self.skip_reason.as_deref()) {
                 (_, reason) if self.keeps_previous => JudgementOutcome::KeepPrevious(reason),

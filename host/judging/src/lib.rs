@@ -26,6 +26,7 @@ mod calls;
 mod context;
 mod deferred;
 mod evidence;
+mod filters;
 mod group;
 mod health;
 mod hints;

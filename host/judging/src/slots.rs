@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use clawhost_plugins::{Kind, Plugin};
 
 use crate::health::Health;
-use crate::judge::{Component, GroupJudge, HintExtractor, Judge};
+use crate::judge::{Component, GroupJudge, HintExtractor, Judge, TurnFilter};
 use crate::status::JudgingStatus;
 
 /// A component and its health.
@@ -90,7 +90,7 @@ impl<T: Component + ?Sized> SlotList<T> {
     }
 }
 
-/// All judges and hint extractors of a run. Clones share them.
+/// All judges, hint extractors and filters of a run. Clones share them.
 #[derive(Clone)]
 pub struct JudgeSlots {
     lists: Arc<SlotLists>,
@@ -101,6 +101,7 @@ struct SlotLists {
     judges: SlotList<dyn Judge>,
     groups: SlotList<dyn GroupJudge>,
     hints: SlotList<dyn HintExtractor>,
+    filters: SlotList<dyn TurnFilter>,
 }
 
 /// The components to load, in call order.
@@ -109,10 +110,11 @@ pub(crate) struct JudgeSet {
     pub(crate) judges: Vec<Arc<dyn Judge>>,
     pub(crate) groups: Vec<Arc<dyn GroupJudge>>,
     pub(crate) hints: Vec<Arc<dyn HintExtractor>>,
+    pub(crate) filters: Vec<Arc<dyn TurnFilter>>,
 }
 
 impl JudgeSet {
-    /// Selects the judges, group judges and hint extractors among `plugins` and ignores the others.
+    /// Selects the judges, group judges, hint extractors and filters among `plugins` and ignores the others.
     pub(crate) fn from_plugins(plugins: Vec<Plugin>) -> Self {
         let mut set = Self::default();
         for plugin in plugins {
@@ -120,7 +122,8 @@ impl JudgeSet {
                 Kind::Judge => set.judges.push(Arc::new(plugin)),
                 Kind::GroupJudge => set.groups.push(Arc::new(plugin)),
                 Kind::Hint => set.hints.push(Arc::new(plugin)),
-                Kind::Loss | Kind::Advantage | Kind::Environment => {}
+                Kind::Filter => set.filters.push(Arc::new(plugin)),
+                Kind::Loss | Kind::Advantage | Kind::Gate | Kind::Environment => {}
             }
         }
         set
@@ -134,6 +137,7 @@ impl JudgeSlots {
                 judges: SlotList::new(set.judges),
                 groups: SlotList::new(set.groups),
                 hints: SlotList::new(set.hints),
+                filters: SlotList::new(set.filters),
             }),
             status,
         }
@@ -151,6 +155,10 @@ impl JudgeSlots {
         &self.lists.hints
     }
 
+    pub(crate) fn filters(&self) -> &SlotList<dyn TurnFilter> {
+        &self.lists.filters
+    }
+
     /// Whether choices of a request are judged together. Stays true while the only group judge is unloaded.
     pub fn has_group_judges(&self) -> bool {
         !self.lists.groups.snapshot().is_empty()
@@ -164,7 +172,8 @@ impl JudgeSlots {
             Kind::Judge => self.lists.judges.replace(Arc::new(plugin)),
             Kind::GroupJudge => self.lists.groups.replace(Arc::new(plugin)),
             Kind::Hint => self.lists.hints.replace(Arc::new(plugin)),
-            Kind::Loss | Kind::Advantage | Kind::Environment => false,
+            Kind::Filter => self.lists.filters.replace(Arc::new(plugin)),
+            Kind::Loss | Kind::Advantage | Kind::Gate | Kind::Environment => false,
         };
         self.clear_quarantine(&name, replaced)
     }
@@ -196,21 +205,30 @@ impl JudgeSlots {
             judges,
             groups,
             hints,
+            filters,
         } = &*self.lists;
         let changed = judges.unload(name, &unloaded)
             | groups.unload(name, &unloaded)
-            | hints.unload(name, &unloaded);
+            | hints.unload(name, &unloaded)
+            | filters.unload(name, &unloaded);
         self.clear_quarantine(name, changed)
     }
 
-    /// Name and digest of each component, in call order: judges, group judges, hint extractors.
+    /// Name and digest of each component, in call order: judges, group judges, hint extractors, filters.
     pub fn digests(&self) -> Vec<(String, String)> {
         let SlotLists {
             judges,
             groups,
             hints,
+            filters,
         } = &*self.lists;
-        [judges.digests(), groups.digests(), hints.digests()].concat()
+        [
+            judges.digests(),
+            groups.digests(),
+            hints.digests(),
+            filters.digests(),
+        ]
+        .concat()
     }
 }
 

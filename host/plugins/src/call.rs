@@ -34,7 +34,9 @@ impl Kind {
         match self {
             Kind::Loss | Kind::Advantage => Limits::for_tensors(),
             Kind::Environment => Limits::for_environments(),
-            Kind::Judge | Kind::GroupJudge | Kind::Hint => Limits::default(),
+            Kind::Judge | Kind::GroupJudge | Kind::Hint | Kind::Filter | Kind::Gate => {
+                Limits::default()
+            }
         }
     }
 }

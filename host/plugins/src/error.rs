@@ -109,7 +109,9 @@ pub enum PluginError {
         second: Kind,
     },
     /// A version of the WIT package that this host does not support.
-    #[error("the component uses {name}; this host supports clawhost:plugin@0.1")]
+    #[error(
+        "the component uses {name}; this host supports clawhost:plugin@0.1, in which every later 0.1 version still loads older components; rebuild it against the WIT package of this release, which `clawhost plugin new` writes"
+    )]
     UnsupportedVersion {
         /// The import or export.
         name: String,

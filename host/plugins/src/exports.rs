@@ -5,7 +5,9 @@ use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{ComponentNamedList, Instance, InstancePre, Lift, Lower, ResourceAny};
 
 use crate::bindings::types::{Message, PluginError, Trajectory, Verdict};
-use crate::bindings::{advantage, environment, group_judge, hint_extractor, judge, loss};
+use crate::bindings::{
+    advantage, environment, filter, gate, group_judge, hint_extractor, judge, loss,
+};
 use crate::inspect::Interface;
 use crate::invoke::Stop;
 use crate::kind::Kind;
@@ -17,8 +19,10 @@ pub(crate) enum Export {
     Judge(LinkedExport<judge::GuestIndices>),
     GroupJudge(LinkedExport<group_judge::GuestIndices>),
     Hint(LinkedExport<hint_extractor::GuestIndices>),
+    Filter(LinkedExport<filter::GuestIndices>),
     Loss(LinkedExport<loss::GuestIndices>),
     Advantage(LinkedExport<advantage::GuestIndices>),
+    Gate(LinkedExport<gate::GuestIndices>),
     Environment(LinkedExport<environment::GuestIndices>),
 }
 
@@ -62,7 +66,7 @@ macro_rules! indices {
         }
     )*};
 }
-indices!(judge group_judge hint_extractor loss advantage environment);
+indices!(judge group_judge hint_extractor filter loss advantage gate environment);
 
 impl<I: Indices> LinkedExport<I> {
     fn new(pre: InstancePre<CallState>) -> wasmtime::Result<Self> {
@@ -91,8 +95,10 @@ impl Export {
             Kind::Judge => Export::Judge(LinkedExport::new(pre)?),
             Kind::GroupJudge => Export::GroupJudge(LinkedExport::new(pre)?),
             Kind::Hint => Export::Hint(LinkedExport::new(pre)?),
+            Kind::Filter => Export::Filter(LinkedExport::new(pre)?),
             Kind::Loss => Export::Loss(LinkedExport::new(pre)?),
             Kind::Advantage => Export::Advantage(LinkedExport::new(pre)?),
+            Kind::Gate => Export::Gate(LinkedExport::new(pre)?),
             Kind::Environment => Export::Environment(LinkedExport::new(pre)?),
         })
     }
@@ -112,6 +118,9 @@ fn check_types(kind: Kind, pre: &InstancePre<CallState>) -> wasmtime::Result<()>
         Kind::Hint => {
             interface.check::<(&Trajectory, u32), Returns<hint_extractor::Extraction>>("extract")
         }
+        Kind::Filter => {
+            interface.check::<(&Trajectory, u32, Option<f32>), Returns<filter::Decision>>("decide")
+        }
         Kind::Loss => {
             interface.check::<(), (loss::Requirements,)>("describe")?;
             interface.check::<(&loss::Batch,), Returns<loss::Gradient>>("evaluate")
@@ -119,6 +128,7 @@ fn check_types(kind: Kind, pre: &InstancePre<CallState>) -> wasmtime::Result<()>
         Kind::Advantage => {
             interface.check::<(&[advantage::Sequence],), Returns<advantage::Estimate>>("compute")
         }
+        Kind::Gate => interface.check::<(&gate::Candidate,), Returns<gate::Decision>>("review"),
         Kind::Environment => {
             use environment::{Observation, Outcome, Task, Transition};
             type Reset = (ResourceAny, Observation);

@@ -14,22 +14,28 @@ pub enum Kind {
     GroupJudge,
     /// Extracts a hint from the messages that followed a response.
     Hint,
+    /// Decides whether a turn that would train does.
+    Filter,
     /// A training objective.
     Loss,
     /// Estimates advantages from rewards.
     Advantage,
+    /// Decides whether a new adapter is published.
+    Gate,
     /// An environment that the policy acts in.
     Environment,
 }
 
 impl Kind {
     /// All kinds, in the order of the WIT package.
-    pub const ALL: [Kind; 6] = [
+    pub const ALL: [Kind; 8] = [
         Kind::Judge,
         Kind::GroupJudge,
         Kind::Hint,
+        Kind::Filter,
         Kind::Loss,
         Kind::Advantage,
+        Kind::Gate,
         Kind::Environment,
     ];
 
@@ -39,8 +45,10 @@ impl Kind {
             Kind::Judge => "judge",
             Kind::GroupJudge => "group-judge",
             Kind::Hint => "hint-extractor",
+            Kind::Filter => "filter",
             Kind::Loss => "loss",
             Kind::Advantage => "advantage",
+            Kind::Gate => "gate",
             Kind::Environment => "environment",
         }
     }
@@ -51,8 +59,10 @@ impl Kind {
             Kind::Judge => "judge-plugin",
             Kind::GroupJudge => "group-judge-plugin",
             Kind::Hint => "hint-plugin",
+            Kind::Filter => "filter-plugin",
             Kind::Loss => "loss-plugin",
             Kind::Advantage => "advantage-plugin",
+            Kind::Gate => "gate-plugin",
             Kind::Environment => "environment-plugin",
         }
     }
@@ -64,8 +74,8 @@ impl Kind {
             Kind::Judge | Kind::GroupJudge => {
                 matches!(capability, Log | Context | Model | State | Http)
             }
-            Kind::Hint => matches!(capability, Log | Context | Model | State),
-            Kind::Loss | Kind::Advantage => matches!(capability, Log | Context),
+            Kind::Hint | Kind::Filter => matches!(capability, Log | Context | Model | State),
+            Kind::Loss | Kind::Advantage | Kind::Gate => matches!(capability, Log | Context),
             Kind::Environment => {
                 matches!(capability, Log | Context | State | Http | Sandbox | Display)
             }

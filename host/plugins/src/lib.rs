@@ -98,5 +98,7 @@ pub use worlds::advantage::{Advantages, Estimate, RewardedSequence};
 pub use worlds::environment::{
     Episode, EpisodeOutcome, EpisodeTask, Observation, Progress, Transition,
 };
+pub use worlds::filter::Decision;
+pub use worlds::gate::{Candidate, Review};
 pub use worlds::hint::{Extraction, Hint, Placement};
 pub use worlds::loss::{LossBatch, LossGradient, Requirements};

@@ -70,7 +70,7 @@ pub(crate) struct Metrics {
     pub(crate) signal: f64,
     pub(crate) staleness_mean: f64,
     pub(crate) staleness_max: u64,
-    /// Components that replaced the native loss or estimator, by kind.
+    /// Loss, estimator and gate components, by kind.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) components: BTreeMap<&'static str, ComponentIdentity>,
     #[serde(skip_serializing_if = "Option::is_none", flatten)]
@@ -79,6 +79,9 @@ pub(crate) struct Metrics {
     pub(crate) change_norm: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) proof: Option<VerificationReport>,
+    /// Metrics of the gate component by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) gate: BTreeMap<String, f64>,
     /// Time to build the batch.
     pub(crate) draw_seconds: f64,
     /// Time to write the checkpoint.

@@ -12,6 +12,7 @@ use std::time::Instant;
 use clawhost_engine::{Engine, ForwardError};
 use clawhost_journal::{AdapterOwner, AdapterRow, Journal, SampleId, now_ms};
 use clawhost_model::TrainedWeights;
+use clawhost_plugins::Candidate;
 use serde_json::json;
 
 use crate::advantage::EstimatorConfig;
@@ -19,7 +20,7 @@ use crate::auxiliary::{AuxiliaryMaterial, max_sample_tokens};
 use crate::batch::{Batch, BatchRules, build_batch};
 use crate::batch_sample::BatchSample;
 use crate::checkpoint::Checkpoints;
-use crate::component::StepComponents;
+use crate::component::{StepComponents, numbers};
 use crate::distillation::RemoteTeacher;
 use crate::error::TrainingError;
 use crate::hints::HintedPromptBuilder;
@@ -191,6 +192,9 @@ impl StepInputs<'_> {
         if let Err(reason) = proved {
             return Ok(StepResult::Failed(reason));
         }
+        if let Some(reason) = self.rejected_by_gate(version, &digest, batch, metrics)? {
+            return Ok(StepResult::Failed(reason));
+        }
         metrics.seconds = started.elapsed().as_secs_f64();
         let mut provenance = json!({
             "version": version,
@@ -235,6 +239,38 @@ impl StepInputs<'_> {
                 "the new version diverges from the base model by {divergence:.3} nats per token on held-out rehearsal prompts; training.rehearsal.max_kl allows {limit}"
             )
         })
+    }
+
+    /// Why the gate component rejects the new version, if there is one and it does. `Err` means that it gave no decision:
+    /// the step is not recorded and the samples stay queued.
+    fn rejected_by_gate(
+        &self,
+        version: u64,
+        digest: &str,
+        batch: &Batch,
+        metrics: &mut Metrics,
+    ) -> Result<Option<String>, TrainingError> {
+        let Some(gate) = self.components.gate(version) else {
+            return Ok(None);
+        };
+        let candidate = Candidate {
+            version,
+            parent: self.current.version,
+            digest: digest.to_owned(),
+            owner: self.owner.map(|owner| owner.as_str().to_owned()),
+            samples: u32::try_from(batch.chosen.len()).expect("a batch is small"),
+            metrics: numbers(&json!(metrics)),
+        };
+        let name = gate.component.plugin().name();
+        let review = gate.review(&candidate).map_err(|fault| {
+            TrainingError::Component(format!("the gate {name} gave no decision: {fault}"))
+        })?;
+        let Some(review) = review else {
+            return Ok(None);
+        };
+        let by_name = review.metrics.into_iter();
+        metrics.gate = by_name.map(|one| (one.name, one.value)).collect();
+        Ok((!review.publish).then(|| format!("rejected by gate {name}: {}", review.reason)))
     }
 
     /// Updates a copy of the current weights. `Err` means that no step can be recorded now.

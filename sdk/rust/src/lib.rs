@@ -23,7 +23,7 @@
 //! clawhost_sdk::export_judge!(Polite);
 //! ```
 //!
-//! The other kinds work the same way: [`GroupJudge`], [`HintExtractor`], [`Loss`], [`Advantage`] and [`Environment`],
+//! The other kinds work the same way: [`GroupJudge`], [`HintExtractor`], [`Filter`], [`Loss`], [`Advantage`], [`Gate`] and [`Environment`],
 //! each with its `export_…!` macro and, where needed, a module with its types. A component is exactly one kind of plugin.
 //!
 //! A judge cannot keep data between calls: the host creates a fresh instance for each call. The logic is ordinary Rust
@@ -36,6 +36,8 @@ mod aggregation;
 pub mod bindings;
 mod conversation;
 pub mod environment;
+pub mod filter;
+pub mod gate;
 mod group_judge;
 pub mod hint;
 mod judge;
@@ -61,6 +63,8 @@ pub use bindings::clawhost::plugin::types::{
 /// Machines of environments.
 pub use bindings::environment::clawhost::plugin::sandbox;
 pub use environment::Environment;
+pub use filter::Filter;
+pub use gate::Gate;
 pub use group_judge::GroupJudge;
 pub use hint::HintExtractor;
 pub use judge::Judge;

@@ -124,6 +124,12 @@ async fn answer(plugin: &Plugin, call: CallContext, golden: &Golden) -> Result<V
             let (all, last) = trajectory(golden)?;
             written(&result(plugin.extract_hint(call, &all, last).await)?)
         }
+        Kind::Filter => {
+            let (all, last) = trajectory(golden)?;
+            written(&result(
+                plugin.filter_turn(call, &all, last, golden.reward).await,
+            )?)
+        }
         Kind::GroupJudge => {
             let mut group = Vec::new();
             for turn in &golden.group {
@@ -151,6 +157,13 @@ async fn answer(plugin: &Plugin, call: CallContext, golden: &Golden) -> Result<V
                 Advantages::PerToken(values) => (values, true),
             };
             Ok(json!({"values": values, "per_token": per_token, "metrics": found.metrics}))
+        }
+        Kind::Gate => {
+            let candidate = golden
+                .candidate
+                .as_ref()
+                .ok_or_else(|| lacks("candidate"))?;
+            written(&result(plugin.review_candidate(call, candidate).await)?)
         }
         Kind::Environment => episode(plugin, call, golden).await,
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clawhost_chat::{AssistantMessage, Message};
-use clawhost_plugins::{EpisodeTask, LossBatch, RewardedSequence, Trajectory};
+use clawhost_plugins::{Candidate, EpisodeTask, LossBatch, RewardedSequence, Trajectory};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use crate::error::AuthoringError;
 use crate::script::Exchange;
 
 /// One transcript. Which fields it has depends on the kind of plugin: `turn` or `turns` for a judge
-/// and a hint extractor, `group` for a group judge, `batch` for a loss, `sequences` for an advantage
+/// and a hint extractor, and with `reward` for a filter, `group` for a group judge, `batch` for a loss, `sequences` for an advantage
 /// estimator, `task` for an environment.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,6 +32,8 @@ pub struct Golden {
     /// All turns of the trajectory; the last one is judged.
     #[serde(default)]
     pub turns: Vec<GoldenTurn>,
+    /// The reward of the last turn, for a filter. Default none: hints alone would train the turn.
+    pub reward: Option<f32>,
     /// The samples of one prompt, each of one turn.
     #[serde(default)]
     pub group: Vec<GoldenTurn>,
@@ -44,6 +46,8 @@ pub struct Golden {
     /// The sequences of a rollout batch.
     #[serde(default)]
     pub sequences: Vec<RewardedSequence>,
+    /// The new adapter, for a gate.
+    pub candidate: Option<Candidate>,
     /// What the policy is to do.
     pub task: Option<EpisodeTask>,
     /// Seed of the episode. Default 0.

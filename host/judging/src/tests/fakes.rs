@@ -6,11 +6,11 @@ use clawhost_journal::{
     Feedback, Journal, NewRequest, NewTurn, NextState, SessionId, SessionUpsert, TurnId, TurnKind,
 };
 use clawhost_plugins::{
-    CallContext, CallResult, Extraction, Fault, FaultKind, Hint, JudgeResult, Outcome, Placement,
-    PluginErrorKind, Profile, Receipt, Trajectory, Verdict, Vote,
+    CallContext, CallResult, Decision, Extraction, Fault, FaultKind, Hint, JudgeResult, Outcome,
+    Placement, PluginErrorKind, Profile, Receipt, Trajectory, Verdict, Vote,
 };
 
-use crate::judge::{CallFuture, Component, GroupJudge, HintExtractor, Judge};
+use crate::judge::{CallFuture, Component, GroupJudge, HintExtractor, Judge, TurnFilter};
 use crate::slots::JudgeSet;
 
 type JudgeFn = dyn Fn(&CallContext, &Trajectory) -> Result<Verdict, Fault> + Send + Sync;
@@ -245,6 +245,54 @@ impl HintExtractor for FakeHintExtractor {
             }),
         };
         let receipt = receipt(self, "hint-plugin", &outcome);
+        Box::pin(std::future::ready(CallResult { outcome, receipt }))
+    }
+}
+
+type FilterFn = dyn Fn(&Trajectory) -> Result<bool, Fault> + Send + Sync;
+
+/// A filter that calls a closure, drops what it returns false for, and records the rewards that it was shown.
+pub(super) struct FakeFilter {
+    answer: Box<FilterFn>,
+    pub(super) seen: Mutex<Vec<Option<f32>>>,
+}
+
+impl FakeFilter {
+    pub(super) fn new(
+        answer: impl Fn(&Trajectory) -> Result<bool, Fault> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            answer: Box::new(answer),
+            seen: Mutex::new(Vec::new()),
+        })
+    }
+}
+
+impl Component for FakeFilter {
+    fn name(&self) -> &str {
+        "fake-filter"
+    }
+
+    fn digest(&self) -> &str {
+        "00cc"
+    }
+}
+
+impl TurnFilter for FakeFilter {
+    fn decide<'a>(
+        &'a self,
+        _call: CallContext,
+        trajectory: &'a Trajectory,
+        _turn: u32,
+        reward: Option<f32>,
+    ) -> CallFuture<'a, CallResult<Decision>> {
+        self.seen.lock().unwrap().push(reward);
+        let outcome = (self.answer)(trajectory).map(|keep| Decision {
+            keep,
+            reason: "not for training".to_owned(),
+            metrics: Vec::new(),
+        });
+        let receipt = receipt(self, "filter-plugin", &outcome);
         Box::pin(std::future::ready(CallResult { outcome, receipt }))
     }
 }

@@ -8,6 +8,7 @@ use clawhost_journal::{
 
 mod experience;
 mod fakes;
+mod filters;
 mod group;
 mod hinted_samples;
 mod hints;

@@ -40,11 +40,17 @@ async fn call(plugin: &Plugin, sample: &Sample) -> CallOutcome {
             outcome(plugin.score_group(call, &group).await)
         }
         Kind::Hint => outcome(plugin.extract_hint(call, &sample.trajectory, 0).await),
+        Kind::Filter => outcome(
+            plugin
+                .filter_turn(call, &sample.trajectory, 0, Some(1.0))
+                .await,
+        ),
         Kind::Loss => {
             let batch = sample.batch.clone();
             outcome(plugin.evaluate_loss(call, sample.needs, batch).await)
         }
         Kind::Advantage => outcome(plugin.compute_advantages(call, &sample.sequences).await),
+        Kind::Gate => outcome(plugin.review_candidate(call, &sample.candidate).await),
         Kind::Environment => {
             let task = EpisodeTask {
                 id: "measure".to_owned(),

@@ -5,7 +5,9 @@ use crate::conversation::{Message, Role, Trajectory, Turn};
 use crate::fault::Fault;
 use crate::host::Plugin;
 use crate::kind::Kind;
+use crate::verdict::Metric;
 use crate::worlds::advantage::RewardedSequence;
+use crate::worlds::gate::Candidate;
 use crate::worlds::loss::{LossBatch, Requirements};
 
 /// Tokens of the micro-batch for a loss.
@@ -20,13 +22,14 @@ const SEQUENCES: u32 = 1024;
 const GROUP: u32 = 8;
 
 /// The benchmark input of one plugin: a conversation of about 2 KB, [`LOSS_TOKENS`] tokens with the tensors that the loss
-/// reads, or 1,024 rewarded sequences.
+/// reads, 1,024 rewarded sequences, or an adapter.
 #[derive(Debug, Clone)]
 pub struct Sample {
     pub(super) trajectory: Trajectory,
     pub(super) needs: Requirements,
     pub(super) batch: LossBatch,
     pub(super) sequences: Vec<RewardedSequence>,
+    pub(super) candidate: Candidate,
 }
 
 impl Sample {
@@ -41,6 +44,7 @@ impl Sample {
             needs: Requirements::default(),
             batch: LossBatch::default(),
             sequences: Vec::new(),
+            candidate: candidate(),
         };
         match plugin.kind() {
             Kind::Loss => {
@@ -51,6 +55,21 @@ impl Sample {
             _ => {}
         }
         Ok(sample)
+    }
+}
+
+/// A first version with the drift that a step usually has.
+fn candidate() -> Candidate {
+    Candidate {
+        version: 1,
+        parent: 0,
+        digest: "0".repeat(64),
+        owner: None,
+        samples: 16,
+        metrics: vec![Metric {
+            name: "proof.drift".to_owned(),
+            value: 0.01,
+        }],
     }
 }
 

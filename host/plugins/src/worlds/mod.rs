@@ -21,6 +21,8 @@ macro_rules! call_instance {
 
 pub(crate) mod advantage;
 pub(crate) mod environment;
+pub(crate) mod filter;
+pub(crate) mod gate;
 pub(crate) mod group_judge;
 pub(crate) mod hint;
 pub(crate) mod judge;

@@ -12,7 +12,7 @@ fn inspection_reports_kind_version_and_imports() {
         .inspect(embedded_component("judge-next-state").unwrap())
         .unwrap();
     assert_eq!(inspection.kind, Kind::Judge);
-    assert_eq!(inspection.contract, "0.1.0");
+    assert_eq!(inspection.contract, "0.1.1");
     assert!(!inspection.wasi);
     assert!(
         inspection
@@ -28,7 +28,7 @@ fn inspection_reports_kind_version_and_imports() {
     assert!(
         plugin
             .imports()
-            .contains(&"clawhost:plugin/types@0.1.0".to_owned())
+            .contains(&"clawhost:plugin/types@0.1.1".to_owned())
     );
     assert_eq!(plugin.digest(), clawhost_plugins::digest(judge));
     assert_eq!(embedded_component("no-such-judge"), None);

@@ -2,6 +2,7 @@
 
 mod common;
 mod compiler;
+mod contract_versions;
 mod determinism;
 mod inspection;
 mod model_capability;

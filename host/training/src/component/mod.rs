@@ -1,4 +1,5 @@
-//! Loss and advantage components: WebAssembly components that replace the native formulas. The plugin host validates their
+//! Loss, advantage and gate components: WebAssembly components that replace the native formulas and decide whether an
+//! adapter is published. The plugin host validates their
 //! results.
 //!
 //! A component replaces the native loss or estimator completely. If a call fails, the step is abandoned and its samples
@@ -6,6 +7,7 @@
 
 mod advantage;
 mod call;
+mod gate;
 mod loss;
 
 use std::collections::BTreeMap;
@@ -20,6 +22,7 @@ use crate::error::TrainingError;
 pub(crate) use advantage::AdvantageComponent;
 pub use call::ComponentOptions;
 pub(crate) use call::Receipts;
+pub(crate) use gate::{GateComponent, numbers};
 pub(crate) use loss::{LossComponent, LossInput};
 
 /// The components that training uses instead of its native formulas. Clones share them.
@@ -34,6 +37,7 @@ pub struct Components {
 pub(crate) struct StepComponents {
     loss: Option<LossComponent>,
     advantage: Option<AdvantageComponent>,
+    gate: Option<GateComponent>,
     receipts: Receipts,
 }
 
@@ -54,7 +58,7 @@ pub(crate) struct ComponentIdentity {
 }
 
 impl Components {
-    /// Uses the loss and advantage components among `plugins` and ignores the others.
+    /// Uses the loss, advantage and gate components among `plugins` and ignores the others.
     ///
     /// # Errors
     /// Two components of a kind, a loss that does not describe its inputs, or one that needs a teacher if there is none.
@@ -64,6 +68,7 @@ impl Components {
             let occupied = match plugin.kind() {
                 Kind::Loss => current.loss.is_some(),
                 Kind::Advantage => current.advantage.is_some(),
+                Kind::Gate => current.gate.is_some(),
                 _ => continue,
             };
             if occupied {
@@ -73,10 +78,10 @@ impl Components {
                     plugin.kind()
                 )));
             }
-            if plugin.kind() == Kind::Loss {
-                current.loss = Some(LossComponent::open(plugin, calls).await?);
-            } else {
-                current.advantage = Some(AdvantageComponent::open(plugin, calls));
+            match plugin.kind() {
+                Kind::Loss => current.loss = Some(LossComponent::open(plugin, calls).await?),
+                Kind::Gate => current.gate = Some(GateComponent::open(plugin, calls)),
+                _ => current.advantage = Some(AdvantageComponent::open(plugin, calls)),
             }
         }
         Ok(Self {
@@ -103,6 +108,11 @@ impl Components {
             {
                 let advantage = AdvantageComponent::open(plugin, &self.calls);
                 self.change(|current| current.advantage = Some(advantage));
+                Ok(true)
+            }
+            Kind::Gate if self.snapshot().gate.map(|one| name(one.plugin())) == new_name => {
+                let gate = GateComponent::open(plugin, &self.calls);
+                self.change(|current| current.gate = Some(gate));
                 Ok(true)
             }
             _ => Ok(false),
@@ -167,6 +177,16 @@ impl StepComponents {
         })
     }
 
+    /// The gate, for this step.
+    pub(crate) fn gate(&self, step: u64) -> Option<StepComponent<'_, GateComponent>> {
+        let receipts = &self.receipts;
+        self.gate.as_ref().map(|component| StepComponent {
+            component,
+            step,
+            receipts,
+        })
+    }
+
     /// Receipts of this step's calls.
     pub(crate) fn receipts(&self) -> &Receipts {
         &self.receipts
@@ -186,7 +206,11 @@ impl StepComponents {
             .advantage
             .as_ref()
             .map(|one| ("advantage", identity(one.plugin())));
-        loss.into_iter().chain(advantage).collect()
+        let gate = self
+            .gate
+            .as_ref()
+            .map(|one| ("gate", identity(one.plugin())));
+        loss.into_iter().chain(advantage).chain(gate).collect()
     }
 
     /// Digests of the components.

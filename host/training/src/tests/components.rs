@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clawhost_config::PluginsConfig;
+use clawhost_journal::StepOutcome;
 use clawhost_model::{Adapter, TrainedWeights};
 use clawhost_plugins::{
     Grants, HostOptions, Outcome, Plugin, PluginHost, PluginHostConfig, Profile,
@@ -29,6 +30,7 @@ use clawhost_config::{LossMethod, OldLogprobsSource, TrainingMethod, TrainingOpt
 const PPO_CLIP: &[u8] = include_bytes!("../../../../plugins/artifacts/loss-ppo-clip.wasm");
 const CISPO: &[u8] = include_bytes!("../../../../plugins/artifacts/loss-cispo.wasm");
 const RLOO: &[u8] = include_bytes!("../../../../plugins/artifacts/advantage-rloo.wasm");
+const GATE: &[u8] = include_bytes!("../../../../plugins/artifacts/gate-minimal.wasm");
 const DISTILL: &[u8] = include_bytes!("../../../../plugins/artifacts/loss-distill-topk.wasm");
 
 /// Relative tolerance.
@@ -506,4 +508,54 @@ fn a_loss_component_is_replaced_between_steps() {
         components.snapshot().identities()["loss"],
         trainer.step_components.identities()["loss"]
     );
+}
+
+#[test]
+fn a_gate_decides_whether_an_adapter_is_published() {
+    let runtime = Runtime::new().unwrap();
+    let _context = runtime.enter();
+    let mut fixture = Fixture::new();
+    let gate = load(GATE);
+    let run = |fixture: &mut Fixture, max_drift: &str| {
+        for reward in [1.0, -1.0, 1.0, -1.0] {
+            fixture.sample(reward);
+        }
+        let components = runtime
+            .block_on(Components::new(
+                std::slice::from_ref(&gate),
+                &calls(&[("max_drift", max_drift)]),
+            ))
+            .unwrap();
+        let (journal, engine) = (fixture.journal.clone(), fixture.engine.clone());
+        let data = fixture.data();
+        let mut trainer = Trainer::open(journal, engine, data, options(), components).unwrap();
+        trainer.step(10)
+    };
+    let rejected = run(&mut fixture, "0").unwrap().unwrap();
+    assert_eq!(rejected.outcome, StepOutcome::Failed);
+    let reason = rejected.reason.unwrap();
+    assert!(
+        reason.starts_with("rejected by gate mine: a drift of "),
+        "{reason}"
+    );
+    assert_eq!(
+        rejected.metrics["components"]["gate"]["digest"],
+        gate.digest()
+    );
+    assert_eq!(fixture.engine.active().version, 0);
+    assert_eq!(fixture.journal.queued_count().unwrap(), 0);
+    assert!(fixture.journal.active_adapter().unwrap().is_none());
+
+    let published = run(&mut fixture, "100").unwrap().unwrap();
+    assert_eq!(published.outcome, StepOutcome::Published);
+    let row = fixture.journal.active_adapter().unwrap().unwrap();
+    let digests = row.provenance["components"].as_array().unwrap();
+    assert!(digests.contains(&gate.digest().into()));
+
+    // A gate without a decision publishes nothing and consumes no sample.
+    let active = fixture.engine.active().version;
+    let error = run(&mut fixture, "\"no number\"").unwrap_err().to_string();
+    assert!(error.contains("the gate mine gave no decision"), "{error}");
+    assert_eq!(fixture.engine.active().version, active);
+    assert_eq!(fixture.journal.queued_count().unwrap(), 4);
 }

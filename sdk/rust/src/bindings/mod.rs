@@ -18,6 +18,8 @@
 
 pub mod advantage;
 pub mod environment;
+pub mod filter;
+pub mod gate;
 pub mod group_judge;
 pub mod hint;
 pub mod loss;

@@ -122,7 +122,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
                 .await
                 .map_err(anyhow::Error::msg)?;
         }
-        let (answer, receipt) = call_plugin(&plugin, call, &input.turns).await?;
+        let (answer, receipt) = call_plugin(&plugin, call, &input).await?;
         let mismatch = script.as_ref().and_then(|(script, _)| script.end().err());
         anyhow::Ok((answer, receipt, mismatch))
     })?;
@@ -134,6 +134,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     if args.json {
         let field = match plugin.kind() {
             Kind::Hint => "extraction",
+            Kind::Filter => "decision",
             Kind::GroupJudge => "verdicts",
             _ => "verdict",
         };
@@ -186,6 +187,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
 /// The input of the call, and the exchanges and state of its transcript.
 struct Input {
     turns: Vec<GoldenTurn>,
+    /// The reward that a filter is shown.
+    reward: Option<f32>,
     exchanges: Vec<Exchange>,
     state: BTreeMap<String, String>,
 }
@@ -220,6 +223,7 @@ fn read_input(turn: Option<&Path>, dir: Option<&Path>) -> Result<Input> {
                 turns: turns
                     .collect::<Result<_>>()
                     .with_context(|| format!("--turn {}", path.display()))?,
+                reward: None,
                 exchanges: Vec::new(),
                 state: BTreeMap::new(),
             }
@@ -235,6 +239,7 @@ fn read_input(turn: Option<&Path>, dir: Option<&Path>) -> Result<Input> {
             let turns = first.turn.iter().chain(&first.turns).chain(&first.group);
             Input {
                 turns: turns.cloned().collect(),
+                reward: first.reward,
                 exchanges: first.exchanges,
                 state: first.state,
             }
@@ -247,11 +252,8 @@ fn read_input(turn: Option<&Path>, dir: Option<&Path>) -> Result<Input> {
 
 type CallOutcome = (Result<Value, Fault>, Receipt);
 
-async fn call_plugin(
-    plugin: &Plugin,
-    call: CallContext,
-    turns: &[GoldenTurn],
-) -> Result<CallOutcome> {
+async fn call_plugin(plugin: &Plugin, call: CallContext, input: &Input) -> Result<CallOutcome> {
+    let turns = &input.turns;
     fn end<T: Serialize>(called: CallResult<T>) -> Result<CallOutcome> {
         let outcome = match called.outcome {
             Ok(answer) => Ok(serde_json::to_value(answer)?),
@@ -260,16 +262,16 @@ async fn call_plugin(
         Ok((outcome, called.receipt))
     }
     match plugin.kind() {
-        Kind::Judge | Kind::Hint => {
+        Kind::Judge | Kind::Hint | Kind::Filter => {
             let mut all = Trajectory::new("run", "run");
             for turn in turns {
                 turn.push_to(&mut all);
             }
             let last = all.turns.last().map_or(0, |turn| turn.index);
-            if plugin.kind() == Kind::Judge {
-                end(plugin.score_turn(call, &all, last).await)
-            } else {
-                end(plugin.extract_hint(call, &all, last).await)
+            match plugin.kind() {
+                Kind::Judge => end(plugin.score_turn(call, &all, last).await),
+                Kind::Hint => end(plugin.extract_hint(call, &all, last).await),
+                _ => end(plugin.filter_turn(call, &all, last, input.reward).await),
             }
         }
         Kind::GroupJudge => {

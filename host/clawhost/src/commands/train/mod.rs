@@ -153,7 +153,7 @@ async fn components(config: &Config, state: PluginState) -> Result<Components> {
             .with_context(|| format!("cannot load --plugin {}", file.display()))?
             .plugin;
         // Judges are not needed: the samples are judged already.
-        if matches!(plugin.kind(), Kind::Loss | Kind::Advantage) {
+        if matches!(plugin.kind(), Kind::Loss | Kind::Advantage | Kind::Gate) {
             plugins.push(plugin);
         }
     }

@@ -1,0 +1,56 @@
+//! A component that was built for an earlier 0.1 contract loads and runs.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+use super::common::{call, default_limits, host, judge, trajectory};
+use clawhost_plugins::{FaultKind, Grants, Kind, Profile};
+
+/// The SDK's `judge-minimal` as built for clawhost:plugin@0.1.0. Never rebuild it.
+const JUDGE: &[u8] = include_bytes!("../fixtures/judge-0.1.0.wasm");
+/// The SDK's `filter-minimal`, a kind that 0.1.1 added.
+const FILTER: &[u8] = include_bytes!("../../../../plugins/artifacts/filter-minimal.wasm");
+
+#[tokio::test]
+async fn a_component_of_an_earlier_contract_runs_unchanged() {
+    let host = host();
+    let inspection = host.inspect(JUDGE).unwrap();
+    assert_eq!(inspection.contract, "0.1.0");
+    let old = host
+        .load("old", JUDGE, &Grants::default(), Profile::default())
+        .unwrap();
+    let result = judge(&old, default_limits()).await;
+    assert!(result.outcome.unwrap().reward.is_finite());
+    assert!(result.receipt.host_calls > 0 || result.receipt.fuel.is_some());
+}
+
+#[tokio::test]
+async fn a_filter_keeps_and_drops_turns() {
+    let host = host();
+    let inspection = host.inspect(FILTER).unwrap();
+    assert_eq!(
+        (inspection.kind, inspection.contract.as_str()),
+        (Kind::Filter, "0.1.1")
+    );
+    let filter = host
+        .load("filter", FILTER, &Grants::default(), Profile::default())
+        .unwrap();
+    let decide = async |text: &str| {
+        let trajectory = trajectory(text);
+        let context = call(default_limits());
+        filter.filter_turn(context, &trajectory, 0, Some(1.0)).await
+    };
+    assert!(decide("thanks").await.outcome.unwrap().keep);
+    let dropped = decide("my password: 1234").await;
+    assert_eq!(dropped.receipt.world, "filter-plugin");
+    let dropped = dropped.outcome.unwrap();
+    assert!(
+        !dropped.keep && dropped.reason.contains("password:"),
+        "{dropped:?}"
+    );
+
+    let as_judge = judge(&filter, default_limits()).await.outcome.unwrap_err();
+    assert!(
+        matches!(as_judge.kind, FaultKind::WrongKind { .. }),
+        "{as_judge}"
+    );
+}
