@@ -6,11 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::mpsc;
 
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 
 use crate::config::ModelConfig;
+use crate::digest;
 use crate::error::LoadError;
 use crate::files::ModelFiles;
 use crate::stored::{ReadBuffer, StoredTensor};
@@ -23,8 +23,10 @@ const IGNORED_SUFFIX: &str = "rotary_emb.inv_freq";
 pub(crate) const HEAD: &str = "lm_head.weight";
 const EMBEDDING: &str = "model.embed_tokens.weight";
 
-/// Values that are hashed or compared at a time.
+/// Values that are compared at a time.
 const PIECE_VALUES: usize = 1 << 20;
+/// Values that a thread hashes at a time: its buffers stay in the cache of its processor.
+const HASHED_VALUES: usize = 1 << 16;
 
 /// An opened checkpoint that fits its configuration.
 #[derive(Debug)]
@@ -200,41 +202,40 @@ impl Checkpoint {
         }
     }
 
-    /// sha256 of the weights in f32, as [`crate::Model::digest`] of the loaded model. Reads the files on a thread of its own
-    /// while this one hashes.
+    /// The digest of the weights in f32, as [`crate::Model::digest`] of the loaded model. Reads and hashes with all
+    /// processors.
     ///
     /// # Errors
     /// As [`Checkpoint::read_f32`].
     pub fn digest(&self) -> Result<String, LoadError> {
-        std::thread::scope(|scope| {
-            let (filled, chunks) = mpsc::sync_channel::<Vec<u8>>(2);
-            let (give_back, spare) = mpsc::channel::<Vec<u8>>();
-            let reader = scope.spawn(move || -> Result<(), LoadError> {
-                let (mut buffer, mut values) = (ReadBuffer::default(), Vec::new());
-                for piece in self.pieces(PIECE_VALUES) {
-                    let mut bytes = spare.try_recv().unwrap_or_default();
-                    bytes.clear();
-                    if piece.values.start == 0 {
-                        bytes.extend_from_slice(self.tensors[piece.tensor].name.as_bytes());
-                    }
-                    values.resize(piece.values.len(), 0.0);
-                    self.read_f32(&piece, &mut buffer, &mut values)?;
-                    push_le_bytes(&values, &mut bytes);
-                    if filled.send(bytes).is_err() {
-                        break;
-                    }
-                }
-                Ok(())
-            });
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        digest::of_tensors(&tensor_entries(&self.config), threads, |tensor| {
             let mut hash = Sha256::new();
-            for bytes in chunks {
-                hash.update(&bytes);
-                // The reader may have ended.
-                let _ = give_back.send(bytes);
-            }
-            reader.join().expect("reading does not panic")?;
-            Ok(hex(&hash.finalize()))
+            self.hash_tensor(tensor, &mut hash)?;
+            Ok(hash)
         })
+    }
+
+    /// sha256 over names and values in f32, hex: the digest in old records.
+    pub(crate) fn unversioned_digest(&self) -> Result<String, LoadError> {
+        let mut hash = Sha256::new();
+        for (index, tensor) in self.tensors.iter().enumerate() {
+            hash.update(tensor.name.as_bytes());
+            self.hash_tensor(index, &mut hash)?;
+        }
+        Ok(hex(&hash.finalize()))
+    }
+
+    fn hash_tensor(&self, tensor: usize, hash: &mut Sha256) -> Result<(), LoadError> {
+        let (mut buffer, mut values, mut bytes) = (ReadBuffer::default(), Vec::new(), Vec::new());
+        for piece in self.tensor_pieces(tensor, HASHED_VALUES) {
+            values.resize(piece.values.len(), 0.0);
+            self.read_f32(&piece, &mut buffer, &mut values)?;
+            bytes.clear();
+            push_le_bytes(&values, &mut bytes);
+            hash.update(&bytes);
+        }
+        Ok(())
     }
 
     /// Checks that the head of a checkpoint with tied embeddings equals the embedding: versions of transformers differ in

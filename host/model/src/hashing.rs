@@ -1,4 +1,4 @@
-//! The digest of a model, computed by a thread of its own: hashing gigabytes takes longer than loading them.
+//! The digest of a model, computed while its weights are loaded.
 
 use std::sync::OnceLock;
 use std::sync::{Arc, Mutex, PoisonError};

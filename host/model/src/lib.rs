@@ -22,6 +22,7 @@
 mod checkpoint;
 mod config;
 mod derived;
+mod digest;
 mod error;
 mod files;
 mod gguf;

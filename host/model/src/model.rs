@@ -11,6 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::checkpoint::Checkpoint;
 use crate::config::ModelConfig;
 use crate::derived::Derived;
+use crate::digest;
 use crate::error::LoadError;
 use crate::files::ModelFiles;
 use crate::hashing::Hashing;
@@ -29,6 +30,8 @@ pub struct Model {
     storage: Storage,
     threads: usize,
     digest: OnceLock<String>,
+    /// The digest in old records, once one has been compared.
+    unversioned_digest: OnceLock<String>,
     derived: Derived,
 }
 
@@ -84,10 +87,7 @@ impl Model {
             return Ok(Arc::clone(self));
         };
         let loaded = Self::load_quantized(files, *quantization)?.with_threads(self.threads);
-        if loaded.digest() != self.wait_for_digest()? {
-            let name = files.name().to_owned();
-            return Err(LoadError::Changed { name });
-        }
+        self.check_unchanged(files, loaded.digest())?;
         Ok(Arc::new(loaded))
     }
 
@@ -130,6 +130,7 @@ impl Model {
             storage,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             digest: OnceLock::new(),
+            unversioned_digest: OnceLock::new(),
             derived: Derived::default(),
         }
     }
@@ -191,7 +192,7 @@ impl Model {
         }
     }
 
-    /// sha256 of the weights, hex. A quantized model has another one than the checkpoint in f32.
+    /// Digest of the weights: `v2-` and 64 hexadecimal digits. A quantized model has another one than the checkpoint in f32.
     ///
     /// # Panics
     /// When the weights are in files that could not be read again: see [`Model::wait_for_digest`].
@@ -207,7 +208,8 @@ impl Model {
     pub fn wait_for_digest(&self) -> Result<&str, LoadError> {
         match &self.storage {
             Storage::Memory(weights) => {
-                Ok(self.digest.get_or_init(|| weights.digest(&self.config)))
+                let digest = || weights.digest(&self.config, self.threads);
+                Ok(self.digest.get_or_init(digest))
             }
             Storage::Disk(files, _, hashing) => {
                 hashing.wait().map_err(|reason| LoadError::Digest {
@@ -216,6 +218,43 @@ impl Model {
                 })
             }
         }
+    }
+
+    /// Whether this is the digest of the weights, as it is now or as in old records, which are one sha256 without a prefix.
+    /// That one takes a pass over all weights by one thread.
+    ///
+    /// # Errors
+    /// The files could not be read again, or have changed.
+    pub fn has_digest(&self, recorded: &str) -> Result<bool, LoadError> {
+        if recorded.starts_with(digest::PREFIX) {
+            return Ok(self.wait_for_digest()? == recorded);
+        }
+        if let Some(digest) = self.unversioned_digest.get() {
+            return Ok(digest == recorded);
+        }
+        let digest = match &self.storage {
+            Storage::Memory(weights) => weights.unversioned_digest(&self.config),
+            Storage::Disk(files, Quantization::None, _) => {
+                let checkpoint = Checkpoint::open(files)?;
+                self.check_unchanged(files, &checkpoint.digest()?)?;
+                checkpoint.unversioned_digest()?
+            }
+            Storage::Disk(files, quantization, _) => {
+                let read = Self::load_quantized(files, *quantization)?;
+                self.check_unchanged(files, read.digest())?;
+                read.weights().unversioned_digest(&self.config)
+            }
+        };
+        Ok(self.unversioned_digest.get_or_init(|| digest) == recorded)
+    }
+
+    /// Checks that the files still have the weights that were loaded from them.
+    fn check_unchanged(&self, files: &ModelFiles, digest: &str) -> Result<(), LoadError> {
+        if digest == self.wait_for_digest()? {
+            return Ok(());
+        }
+        let name = files.name().to_owned();
+        Err(LoadError::Changed { name })
     }
 
     /// Named tensors, in the order of full-parameter gradients.
@@ -240,6 +279,7 @@ impl Model {
     pub fn parameters_mut(&mut self) -> Vec<(String, &mut [f32])> {
         assert!(!self.is_quantized(), "{QUANTIZED_PARAMETERS}");
         self.digest = OnceLock::new();
+        self.unversioned_digest = OnceLock::new();
         self.derived.invalidate();
         match &mut self.storage {
             Storage::Memory(weights) => Some(weights),
@@ -335,6 +375,55 @@ mod tests {
         assert!(Arc::ptr_eq(&read, &read.in_memory().unwrap()));
         Model::random(tiny(), 7).save(dir.path()).unwrap();
         let error = stored.in_memory().unwrap_err().to_string();
+        assert!(error.contains("have changed on disk"), "{error}");
+    }
+
+    #[test]
+    fn a_model_has_its_digest_and_that_of_old_records() {
+        let (model, other) = (Model::random(tiny(), 6), Model::random(tiny(), 7));
+        // What version 0.1 recorded for this model.
+        let old = "80676f09d290d949b3bc8a0ddc3c870eacc87e956109d9e9b6f7537e60450ece";
+        assert_eq!(model.weights().unversioned_digest(&tiny()), old);
+        assert!(model.digest().starts_with("v2-") && model.digest().len() == 67);
+        assert_eq!(
+            model.clone().with_threads(1).weights().digest(&tiny(), 1),
+            model.digest()
+        );
+        let dir = tempfile::tempdir().unwrap();
+        let plain = Quantization::None;
+        for quantization in [plain, Quantization::Int8] {
+            model.save(dir.path()).unwrap();
+            let files = ModelFiles::from_dir(dir.path()).unwrap();
+            let read = Model::load_quantized(&files, quantization).unwrap();
+            let old = match quantization {
+                Quantization::None => old.to_owned(),
+                _ => read.weights().unversioned_digest(&tiny()),
+            };
+            let digest = read.digest().to_owned();
+            let hash = move || Ok(digest);
+            let stored = Model::on_disk(tiny(), files, quantization, hash);
+            for model in [&read, &stored] {
+                for (recorded, has) in [
+                    (old.as_str(), true),
+                    (read.digest(), true),
+                    (other.digest(), false),
+                    (&other.weights().unversioned_digest(&tiny()), false),
+                    ("", false),
+                    ("v2-", false),
+                ] {
+                    let found = model.has_digest(recorded).unwrap();
+                    assert_eq!(found, has, "{quantization:?} {recorded}");
+                }
+            }
+            let fresh = stored.clone();
+            other.save(dir.path()).unwrap();
+            assert!(fresh.has_digest(&old).unwrap());
+        }
+        let files = ModelFiles::from_dir(dir.path()).unwrap();
+        let digest = model.digest().to_owned();
+        let changed = Model::on_disk(tiny(), files, plain, move || Ok(digest));
+        assert!(changed.has_digest(model.digest()).unwrap());
+        let error = changed.has_digest(old).unwrap_err().to_string();
         assert!(error.contains("have changed on disk"), "{error}");
     }
 

@@ -57,11 +57,22 @@ impl TrainedWeights {
         }
     }
 
-    /// sha256 of the weights, hex. Weights with the same digest are identical.
+    /// sha256 of the weights, hex, with a prefix for a model. Weights with the same digest are identical.
     pub fn digest(&self) -> String {
         match self {
             Self::Lora(adapter) => adapter.digest(),
             Self::Full(model) => model.digest().to_owned(),
+        }
+    }
+
+    /// Whether a record with this digest is of these weights: see [`Model::has_digest`].
+    ///
+    /// # Errors
+    /// As [`Model::has_digest`].
+    pub fn has_digest(&self, recorded: &str) -> Result<bool, LoadError> {
+        match self {
+            Self::Lora(adapter) => Ok(adapter.digest() == recorded),
+            Self::Full(model) => model.has_digest(recorded),
         }
     }
 

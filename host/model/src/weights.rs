@@ -7,9 +7,10 @@
 use std::ops::Range;
 
 use clawhost_config::{Quantization, Target};
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 
 use crate::config::{ModelConfig, TargetLayer};
+use crate::digest;
 use crate::quantized::{QuantizedFormat, QuantizedLayer, QuantizedWeight};
 
 /// One decoder layer.
@@ -427,22 +428,38 @@ impl Weights {
         entries.into_iter().map(|e| e.name).zip(slices).collect()
     }
 
-    /// sha256 over names and values, hex.
-    pub(crate) fn digest(&self, config: &ModelConfig) -> String {
-        let (mut hash, mut bytes) = (Sha256::new(), Vec::new());
+    /// The digest of a model with these weights; see [`digest`](crate::digest).
+    pub(crate) fn digest(&self, config: &ModelConfig, threads: usize) -> String {
+        let entries = tensor_entries(config);
+        let digest = digest::of_tensors(&entries, threads, |index| {
+            let mut hash = Sha256::new();
+            self.hash_tensor(&entries[index], &mut hash);
+            Ok(hash)
+        });
+        digest.expect("weights in memory are there")
+    }
+
+    /// sha256 over names and values, hex: the digest in old records.
+    pub(crate) fn unversioned_digest(&self, config: &ModelConfig) -> String {
+        let mut hash = Sha256::new();
         for entry in tensor_entries(config) {
             hash.update(entry.name.as_bytes());
-            if let Some((weight, rows)) = self.quantized_tensor(&entry) {
-                hash.update(weight.rows(rows));
-                continue;
-            }
-            for values in self.tensor(&entry).chunks(1 << 14) {
-                bytes.clear();
-                push_le_bytes(values, &mut bytes);
-                hash.update(&bytes);
-            }
+            self.hash_tensor(&entry, &mut hash);
         }
         hex(&hash.finalize())
+    }
+
+    fn hash_tensor(&self, entry: &TensorEntry, hash: &mut Sha256) {
+        if let Some((weight, rows)) = self.quantized_tensor(entry) {
+            hash.update(weight.rows(rows));
+            return;
+        }
+        let mut bytes = Vec::new();
+        for values in self.tensor(entry).chunks(1 << 14) {
+            bytes.clear();
+            push_le_bytes(values, &mut bytes);
+            hash.update(&bytes);
+        }
     }
 }
 

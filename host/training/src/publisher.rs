@@ -246,7 +246,7 @@ impl AdapterPublisher {
             clawhost_journal::JournalError::UnknownAdapter { version },
         ))?;
         let (weights, _) = load_recorded_version(row, engine, checkpoints, options, false)?;
-        Ok((row.digest.clone(), weights))
+        Ok((weights.digest(), weights))
     }
 
     /// Makes the engine serve these weights and checks the digest that it then reports. The caller holds

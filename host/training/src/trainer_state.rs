@@ -91,7 +91,8 @@ pub(crate) fn load_trainer_state(
     });
     Ok(TrainerState {
         version: row.version,
-        digest: row.digest.clone(),
+        // That of an old record may have another form.
+        digest: weights.digest(),
         weights,
         optimizer_state,
         baselines,
@@ -115,7 +116,7 @@ pub(crate) fn load_recorded_version(
             reason: "its record names no base model".to_owned(),
         });
     };
-    if recorded != model.digest() {
+    if !model.has_digest(recorded)? {
         return Err(TrainingError::BaseModelMismatch {
             version: row.version,
             recorded: recorded.to_owned(),

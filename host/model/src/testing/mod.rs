@@ -4,7 +4,7 @@ mod gguf;
 
 pub use gguf::GgufFile;
 
-use crate::{Adapter, LoraSpec, ModelConfig};
+use crate::{Adapter, LoraSpec, Model, ModelConfig};
 
 /// A decoder of two layers.
 ///
@@ -17,6 +17,14 @@ pub fn tiny() -> ModelConfig {
             "max_position_embeddings": 512, "tie_word_embeddings": true, "eos_token_id": 1}"#,
     )
     .expect("the configuration is valid")
+}
+
+/// The digest of a model in old records.
+///
+/// # Panics
+/// When its weights are not in host memory.
+pub fn unversioned_digest(model: &Model) -> String {
+    model.weights().unversioned_digest(model.config())
 }
 
 /// An adapter with a visible effect on the model.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clawhost_journal::{SampleState, StepOutcome};
+use clawhost_model::testing::unversioned_digest;
 use clawhost_model::{Adapter, Model, ModelFiles, TrainedWeights};
 
 use super::fixture::{Fixture, engine, options};
@@ -14,6 +15,7 @@ use crate::error::TrainingError;
 use crate::hints::HintedPrompt;
 use crate::optimizer::OptimizerState;
 use crate::trainer::Trainer;
+use crate::trainer_state::load_recorded_version;
 use crate::update::{UpdateOutput, update};
 use crate::update_task::UpdateTask;
 use clawhost_config::{
@@ -115,6 +117,30 @@ fn a_restart_between_full_parameter_steps_is_bit_identical() {
         (files, fixture.engine.active().digest().to_owned())
     };
     assert_eq!(run(false), run(true));
+}
+
+#[test]
+fn the_weights_of_an_old_record_are_accepted_and_others_rejected() {
+    let mut fixture = Fixture::new();
+    fixture.eight_samples();
+    fixture.trainer(&full()).step(10).unwrap().unwrap();
+    let mut row = fixture.journal.active_adapter().unwrap().unwrap();
+    let checkpoints = crate::checkpoint::Checkpoints::open_read_only(&fixture.data());
+    let mut load = |digest: &str| {
+        digest.clone_into(&mut row.digest);
+        load_recorded_version(&row, &fixture.engine, &checkpoints, &full(), true)
+    };
+    let Some(TrainedWeights::Full(trained)) = fixture.engine.active().weights else {
+        panic!("the engine does not serve a full model");
+    };
+    for digest in [trained.digest(), &unversioned_digest(&trained)] {
+        assert_eq!(load(digest).unwrap().0.digest(), trained.digest());
+    }
+    let base = fixture.engine.model();
+    for digest in [base.digest(), &unversioned_digest(base)] {
+        let error = load(digest).unwrap_err().to_string();
+        assert!(error.contains("its weights have digest v2-"), "{error}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clawhost_journal::{SampleState, StepOutcome};
+use clawhost_model::testing::unversioned_digest;
 
 use super::fixture::{Fixture, engine, options};
 use crate::component::Components;
@@ -382,9 +383,17 @@ fn a_record_without_a_base_model_is_reported_as_damage() {
             .map_err(|error| error.to_string())
     };
     load(&row).unwrap();
-    row.provenance["base_digest"] = "another".into();
-    let error = load(&row).unwrap_err();
-    assert!(error.contains("trained on base model another"), "{error}");
+    // That of an old record is one sha256.
+    let old = unversioned_digest(fixture.engine.model());
+    let other = old.replace(|digit: char| digit.is_ascii_digit(), "a");
+    row.provenance["base_digest"] = old.into();
+    load(&row).unwrap();
+    for another in ["another", "v2-another", &other] {
+        row.provenance["base_digest"] = another.into();
+        let error = load(&row).unwrap_err();
+        let wanted = format!("trained on base model {another}");
+        assert!(error.contains(&wanted), "{error}");
+    }
     for missing in [serde_json::Value::Null, "".into()] {
         row.provenance["base_digest"] = missing;
         let error = load(&row).unwrap_err();

@@ -105,8 +105,12 @@ fn load_weights(args: &MergedArgs, base: &Model) -> Result<(TrainedWeights, Stri
         }
     };
     let recorded = row.provenance.get("base_digest").and_then(Value::as_str);
+    let is_base = match recorded {
+        Some(recorded) => base.has_digest(recorded)?,
+        None => false,
+    };
     ensure!(
-        recorded == Some(base.digest()),
+        is_base,
         "adapter version {} was trained on base model {}, this is {}; pass its base model with --model, and with --quantization as engine.quantization was",
         row.version,
         recorded.unwrap_or("unknown"),
@@ -119,7 +123,7 @@ fn load_weights(args: &MergedArgs, base: &Model) -> Result<(TrainedWeights, Stri
         )
     })?;
     ensure!(
-        weights.digest() == row.digest,
+        weights.has_digest(&row.digest)?,
         "adapter version {} is damaged: its digest is {}, recorded is {}",
         row.version,
         weights.digest(),
