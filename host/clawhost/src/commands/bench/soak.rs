@@ -45,7 +45,8 @@ const LOOKED_UP: usize = 2_000;
 /// Arguments of `clawhost bench soak`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Examples:\n  clawhost bench soak\n  clawhost bench soak --streams 16 --minutes 2 --json\n  clawhost bench soak --train --streams 32 --minutes 4\n\nExit code 1: a bound was missed; it is listed."
+    after_help = "Examples:\n  clawhost bench soak\n  clawhost bench soak --streams 16 --minutes 2 --json\n  clawhost bench soak --train --streams 32 --minutes 4\n  \
+    clawhost bench soak --train --swaps 20 --set training.batch_size=4\n\nExit code 1: a bound was missed; it is listed."
 )]
 pub(super) struct SoakArgs {
     /// Model directory or GGUF file instead of the embedded model
@@ -63,6 +64,10 @@ pub(super) struct SoakArgs {
     /// Seconds between published adapters
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
     swap_seconds: u32,
+    /// End after this many published adapters instead of after --minutes, which is then the longest; with --train, the time
+    /// without training is a minute
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    swaps: Option<u64>,
     /// KV cache memory, such as 512MiB; smaller than the default of a server so that it fills soon
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = memory)]
     kv_cache_memory: usize,
@@ -101,7 +106,7 @@ struct Outcome {
     memory: Vec<f64>,
     /// Longest publication in milliseconds.
     longest_publish: f64,
-    /// Milliseconds from each publication to the first token served with it.
+    /// Milliseconds from each publication to the first token served with it, to a request that was sent at once.
     first_tokens: Vec<f64>,
     /// Most memory in use on the device, in MiB, by all processes; `None` where it cannot be read.
     device_memory: Option<f64>,
@@ -116,6 +121,10 @@ struct Outcome {
 /// Poll interval of the training state with `--train`; shorter than a publication, and an error of the time from a
 /// publication to its first token.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// With `--swaps`: the time after the last publication, in which its first token arrives.
+const AFTER_LAST_SWAP: Duration = Duration::from_secs(2);
+/// With `--swaps`: the duration that the phases of `--train` are parts of.
+const PHASES_BEFORE_SWAPS: Duration = Duration::from_secs(120);
 /// Learning rate of `--train`: so low that replies stay the same and both halves have the same work.
 const LEARNING_RATE: f64 = 1e-7;
 
@@ -143,7 +152,7 @@ pub(super) fn run(args: &SoakArgs) -> Result<ExitCode> {
             soak(server, args, data).await
         },
     )?;
-    let missed = outcome.missed_bounds();
+    let missed = outcome.missed_bounds(args.swaps);
     outcome.report(args, &missed)?;
     Ok(if missed.is_empty() {
         ExitCode::SUCCESS
@@ -188,7 +197,11 @@ async fn soak(server: &Server, args: &SoakArgs, data: &Path) -> Result<Outcome> 
     let mut watch = tokio::time::interval(sample);
     let mut swap = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
     let mut follow = tokio::time::interval(POLL_INTERVAL);
-    let mut phases = Phases::new(duration, server.training());
+    let phased = args
+        .swaps
+        .map_or(duration, |_| duration.min(PHASES_BEFORE_SWAPS));
+    let mut phases = Phases::new(phased, server.training());
+    let (mut probes, mut is_last) = (tokio::task::JoinSet::new(), false);
     let end = tokio::time::sleep(duration);
     tokio::pin!(end);
     let mut reported = 0.0;
@@ -210,9 +223,10 @@ async fn soak(server: &Server, args: &SoakArgs, data: &Path) -> Result<Outcome> 
                 if active > swaps {
                     swaps = active;
                     state.publish(swaps);
+                    probes.spawn(client.clone().probe(swaps));
                 }
             }
-            _ = swap.tick(), if !args.train => {
+            _ = swap.tick(), if !args.train && !is_last => {
                 swaps += 1;
                 let engine = server.engine().clone();
                 let publish = tokio::task::spawn_blocking(move || {
@@ -222,8 +236,14 @@ async fn soak(server: &Server, args: &SoakArgs, data: &Path) -> Result<Outcome> 
                 });
                 let elapsed = publish.await.context("publishing failed")??;
                 state.publish(swaps);
+                probes.spawn(client.clone().probe(swaps));
                 longest_publish = longest_publish.max(elapsed.as_secs_f64() * 1e3);
             }
+        }
+        if !is_last && args.swaps.is_some_and(|most| swaps >= most) {
+            is_last = true;
+            end.as_mut()
+                .reset(tokio::time::Instant::now() + AFTER_LAST_SWAP);
         }
     }
     phases.end(&state);
@@ -233,6 +253,9 @@ async fn soak(server: &Server, args: &SoakArgs, data: &Path) -> Result<Outcome> 
     let mut stats = ClientStats::default();
     while let Some(client) = clients.join_next().await {
         stats.merge(client.context("a client failed")?);
+    }
+    while let Some(probe) = probes.join_next().await {
+        stats.merge(probe.context("a client failed")?);
     }
     progress.clear();
     let engine_stats = server.engine().stats();
@@ -280,9 +303,15 @@ impl Outcome {
     }
 
     /// The missed bounds, each with the measured value.
-    fn missed_bounds(&self) -> Vec<String> {
+    fn missed_bounds(&self, swaps: Option<u64>) -> Vec<String> {
         let stats = &self.stats;
         let mut missed = Vec::new();
+        if let Some(wanted) = swaps.filter(|wanted| self.swaps < *wanted) {
+            missed.push(format!(
+                "{} of {wanted} adapters were published; run longer with --minutes",
+                self.swaps
+            ));
+        }
         if stats.failed > 0 {
             missed.push(format!(
                 "{} of {} requests failed: {}",
@@ -315,6 +344,8 @@ impl Outcome {
         let rate = stats.tokens as f64 / self.seconds;
         let (second, last) = self.growth();
         let most = self.memory.iter().copied().fold(0.0, f64::max);
+        let at = |share| quantile(&self.first_tokens, share);
+        let first_token = (at(0.5), at(0.99));
         if args.json {
             let gaps = |gaps: &gaps::Gaps| json!({"count": gaps.count(), "median_ms": gaps.quantile(0.5), "p99_ms": gaps.quantile(0.99), "longest_ms": gaps.longest()});
             return print_json(&json!({
@@ -322,7 +353,9 @@ impl Outcome {
                 "requests": stats.requests, "failed": stats.failed, "errors": stats.errors, "tokens": stats.tokens,
                 "tokens_per_second": rate, "mean_batch": self.mean_batch, "pauses": self.pauses,
                 "evictions": self.evictions, "replies": self.checked.json(), "longest_publish_ms": self.longest_publish,
-                "first_token_after_publish_ms": self.first_tokens, "device_mib": self.device_memory,
+                "first_token_after_publish_ms": self.first_tokens,
+                "first_token_after_publish": {"count": self.first_tokens.len(), "median_ms": first_token.0, "p99_ms": first_token.1},
+                "device_mib": self.device_memory,
                 "gaps": gaps(&stats.away), "gaps_after_swap": gaps(&stats.near),
                 "resident_mib": {"second_tenth": second, "last_tenth": last, "most": most},
                 "training": self.training.as_ref().map(Comparison::json),
@@ -366,8 +399,7 @@ impl Outcome {
         if let Some(mib) = self.device_memory {
             lines.push(format!("device memory in use: at most {mib:.0} MiB"));
         }
-        let at = |share| quantile(&self.first_tokens, share);
-        if let (Some(median), Some(p99)) = (at(0.5), at(0.99)) {
+        if let (Some(median), Some(p99)) = first_token {
             lines.push(format!(
                 "publication to the first token served with it: median {} ms, 99th percentile {} ms ({} versions)",
                 number(median),

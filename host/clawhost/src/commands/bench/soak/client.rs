@@ -246,26 +246,35 @@ impl StreamingClient {
         stats
     }
 
-    /// Gets one whole reply.
-    async fn turn(
-        &self,
-        number: u64,
-        messages: &[Value],
-        random: &mut Random,
-        stats: &mut ClientStats,
-    ) -> Result<String> {
+    /// Sends a request at once after the publication of a version, for the time to its first token: the streams only send one
+    /// when a reply ends. It asks for one token and no stream, because a token without text is no event of a stream.
+    pub(super) async fn probe(self, version: u64) -> ClientStats {
+        let mut stats = ClientStats {
+            requests: 1,
+            ..ClientStats::default()
+        };
         let body = json!({
-            "messages": messages, "stream": true, "max_tokens": 16 + random.below(150),
-            "temperature": 1.5, "seed": random.next(), "user": format!("user {}", number % 8),
+            "messages": [{"role": "user", "content": format!("probe {version}")}], "max_tokens": 1, "user": "probe",
         });
-        stats.requests += 1;
-        let before = self.state.published.load(Ordering::SeqCst);
-        let mut request = self.http.post(&self.url).json(&body).timeout(TIMEOUT);
+        let served = async {
+            let (response, reply) = self.send(&body).await?;
+            response.bytes().await.context("a reply failed")?;
+            anyhow::Ok(reply.version)
+        };
+        match served.await {
+            Ok(served) => self.state.first_token(served),
+            Err(error) => stats.fail(&error),
+        }
+        stats
+    }
+
+    /// Sends a request. Returns its response, of which only the headers have been read, with the turn and its version.
+    async fn send(&self, body: &Value) -> Result<(reqwest::Response, CheckedReply)> {
+        let mut request = self.http.post(&self.url).json(body).timeout(TIMEOUT);
         if let Some(key) = &self.key {
             request = request.bearer_auth(key);
         }
-        let mut response = request.send().await?;
-        let after = self.state.published.load(Ordering::SeqCst);
+        let response = request.send().await?;
         let status = response.status();
         if status != 200 {
             let body_text = response.text().await?;
@@ -283,6 +292,25 @@ impl StreamingClient {
             .next()
             .and_then(|version| version.parse().ok())
             .with_context(|| format!("x-clawhost-adapter is {adapter:?}"))?;
+        Ok((response, CheckedReply { turn, version }))
+    }
+
+    /// Gets one whole reply.
+    async fn turn(
+        &self,
+        number: u64,
+        messages: &[Value],
+        random: &mut Random,
+        stats: &mut ClientStats,
+    ) -> Result<String> {
+        let body = json!({
+            "messages": messages, "stream": true, "max_tokens": 16 + random.below(150),
+            "temperature": 1.5, "seed": random.next(), "user": format!("user {}", number % 8),
+        });
+        stats.requests += 1;
+        let before = self.state.published.load(Ordering::SeqCst);
+        let (mut response, CheckedReply { turn, version }) = self.send(&body).await?;
+        let after = self.state.published.load(Ordering::SeqCst);
         // A version becomes active a moment before the shared state shows it.
         ensure!(
             (before..=after + 1).contains(&version),
