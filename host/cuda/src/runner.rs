@@ -33,6 +33,9 @@ const BUCKETS: [usize; 13] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256]
 /// Most tokens of a step whose rows take their adapters from the table.
 const TABLE_TOKENS: usize = 256;
 
+/// Places for adapters in the smallest table.
+const MIN_TABLE_ADAPTERS: usize = 4;
+
 pub(crate) struct CudaRunner {
     shared: Arc<Shared>,
     stream: Stream,
@@ -217,8 +220,9 @@ impl CudaRunner {
                 self.lora.slots.clone()
             });
         }
-        // A power of two, so that few steps need other recorded work. What fills it up is used by no row.
-        let count = adapters.len().next_power_of_two();
+        // A power of two, so that few steps need other recorded work: none when a version is published, whose rows run beside
+        // those of the version before. What fills it up is used by no row.
+        let count = adapters.len().next_power_of_two().max(MIN_TABLE_ADAPTERS);
         let last = adapters.last().map(Arc::clone);
         adapters.resize_with(count, || {
             Arc::clone(last.as_ref().expect("there is an adapter"))
@@ -431,3 +435,8 @@ impl Runner for CudaRunner {
             .sample(&self.stream, logits, batch.rows, &places)
     }
 }
+
+#[cfg(test)]
+#[path = "runner/swap_tests.rs"]
+#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests;
