@@ -1,7 +1,7 @@
 //! How fast a checkpoint is read: `cargo run --release -p clawhost-model --example checkpoint_speed -- DIR [LAYERS]`.
 //!
 //! With LAYERS it first writes a checkpoint in bf16 with random weights to DIR, in the shape of Qwen3-4B with that many layers
-//! (36 are 4 billion parameters), and the tokenizer of the embedded model.
+//! (36 are 4 billion parameters), and the tokenizer of the embedded model with more tokens.
 
 #![allow(clippy::print_stdout, reason = "a benchmark program")]
 
@@ -78,6 +78,15 @@ fn write(dir: &Path, layers: usize) -> Result<()> {
     });
     std::fs::write(dir.join("config.json"), config.to_string())?;
     ModelFiles::embedded().save_tokenizer_and_templates(dir)?;
+    let path = dir.join("tokenizer.json");
+    let mut tokenizer: Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+    let vocabulary = tokenizer["model"]["vocab"].as_object_mut();
+    let vocabulary = vocabulary.ok_or("the tokenizer has no vocabulary")?;
+    // Every token that may be sampled has text, so that a stream has an event for it. No prompt is encoded with these.
+    for id in vocabulary.len()..151_936 {
+        vocabulary.insert(format!("t{id}."), id.into());
+    }
+    std::fs::write(path, tokenizer.to_string())?;
     let mut tensors: Vec<(String, Vec<usize>)> =
         vec![("model.embed_tokens.weight".to_owned(), vec![151_936, 2560])];
     for layer in 0..layers {
