@@ -70,6 +70,7 @@ impl RolloutArgs {
             wall_limit: Duration::from_secs(self.wall_limit),
             unit,
             sampling,
+            ..EpisodeOptions::default()
         })
     }
 
