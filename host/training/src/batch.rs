@@ -17,7 +17,9 @@ use crate::component::{AdvantageComponent, StepComponent};
 use crate::forced_tokens::{self, DROP_FORCED};
 use crate::hints::DistillationPrompts;
 use crate::lineage::Lineage;
-use crate::reward_shaping::{is_episode, missing_input, shape_reward, whiten_batch};
+use crate::reward_shaping::{
+    episode_weight, is_episode, missing_input, shape_reward, whiten_batch,
+};
 use clawhost_config::TrainingMethod;
 
 /// Requirements on the samples of a batch, and its size.
@@ -305,10 +307,26 @@ pub(crate) fn build_batch(
             whiten_batch(&mut batch.chosen, is_episode);
         }
     }
+    apply_weights(&mut batch.chosen);
     batch.baselines = baselines
         .after(seen.iter().map(|(key, reward)| (key.as_str(), *reward)))
         .after_signals(&signals);
     Ok(Some(batch))
+}
+
+/// Scales the advantages of episodes by the weight of their environment, last of all.
+fn apply_weights(chosen: &mut [BatchSample]) {
+    for one in chosen {
+        let weight = episode_weight(&one.sample);
+        one.advantage = one.advantage.map(|advantage| advantage * weight);
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "losses are computed in f32, as the parameters are"
+        )]
+        for advantage in one.token_advantages.iter_mut().flatten() {
+            *advantage *= weight as f32;
+        }
+    }
 }
 
 /// Splits the queue into sets whose advantages are estimated together: single samples, groups, or one batch.
@@ -362,11 +380,13 @@ fn by_group(queue: Vec<SampleRecord>) -> Vec<Vec<SampleRecord>> {
     groups
 }
 
-/// Removes samples of groups that may still grow.
+/// Removes samples of groups that may still grow. Those of episodes are in the queue only when their groups are complete.
 fn drop_growing_groups(queue: Vec<SampleRecord>, rules: &BatchRules<'_>) -> Vec<SampleRecord> {
     let growing: BTreeSet<String> = queue
         .iter()
-        .filter(|one| rules.needs_group(one) && one.created_ms > rules.group_cutoff_ms)
+        .filter(|one| {
+            rules.needs_group(one) && !is_episode(one) && one.created_ms > rules.group_cutoff_ms
+        })
         .map(|sample| sample.group.clone())
         .collect();
     queue
@@ -613,14 +633,16 @@ mod tests {
     #[test]
     fn episodes_are_compared_within_their_group_beside_conversations() {
         let lineage = Lineage::default();
-        let episode = |id, reward, created_ms| {
+        // A group of episodes does not wait: it is in the queue when it is complete.
+        let episode = |id, reward| {
             let mut one = sample(id, reward);
             one.group = "env/round-1/sum".to_owned();
-            one.created_ms = created_ms;
+            one.created_ms = 2_000;
             one.provenance.episode = Some(clawhost_journal::EpisodeStep {
                 trajectory: id.to_string(),
                 step: 0,
                 votes: Vec::new(),
+                weight: 1.0,
             });
             one
         };
@@ -633,12 +655,7 @@ mod tests {
             ..rules(&lineage, Estimator::Raw)
         };
         let baselines = Baselines::new(0.5, 0.0);
-        let queue = vec![
-            episode(1, 1.0, 0),
-            live.clone(),
-            sample(4, -0.5),
-            episode(2, 0.0, 5),
-        ];
+        let queue = vec![episode(1, 1.0), live, sample(4, -0.5), episode(2, 0.0)];
         let batch = build_batch(queue, &rules, &baselines).unwrap().unwrap();
         let found: Vec<(i64, f64)> = batch
             .chosen
@@ -655,11 +672,13 @@ mod tests {
             assert_eq!(*id, expected.0);
             assert!((advantage - expected.1).abs() < 1e-5, "{found:?}");
         }
-        // Another episode of the group may follow.
-        let queue = vec![episode(1, 1.0, 0), live, episode(2, 0.0, 2_000)];
-        let batch = build_batch(queue, &rules, &baselines).unwrap().unwrap();
-        assert_eq!(batch.chosen.len() + batch.dropped.len(), 1, "{batch:?}");
-        let waiting = vec![episode(1, 1.0, 0), episode(2, 0.0, 2_000)];
-        assert_eq!(build_batch(waiting, &rules, &baselines).unwrap(), None);
+        // The weight of an environment scales its advantages.
+        let mut light = [episode(1, 1.0), episode(2, 0.0)];
+        for one in &mut light {
+            one.provenance.episode.as_mut().unwrap().weight = 0.25;
+        }
+        let light = build_batch(light.to_vec(), &rules, &baselines);
+        let light = light.unwrap().unwrap().chosen[1].advantage.unwrap();
+        assert!((light + half / 4.0).abs() < 1e-5, "{light}");
     }
 }

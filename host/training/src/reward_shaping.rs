@@ -35,6 +35,12 @@ pub(crate) fn is_episode(sample: &SampleRecord) -> bool {
     sample.provenance.episode.is_some()
 }
 
+/// The factor on the advantage of a sample: the weight of its environment, 1 for a conversation.
+pub(crate) fn episode_weight(sample: &SampleRecord) -> f64 {
+    let episode = sample.provenance.episode.as_ref();
+    episode.map_or(1.0, |episode| episode.weight)
+}
+
 /// The position of a sample in an episode; none if it has none, or votes that are no numbers.
 fn episode(provenance: &SampleProvenance) -> Option<EpisodePosition<'_>> {
     let episode = provenance.episode.as_ref()?;
@@ -185,6 +191,7 @@ mod tests {
                 trajectory: "t".to_owned(),
                 step: 2,
                 votes: votes.to_vec(),
+                weight: 1.0,
             }),
             ..SampleProvenance::default()
         };

@@ -228,6 +228,7 @@ impl Run<'_> {
             model: self.model,
             sampling: &self.runner.options.sampling,
             tokenizer: self.runner.engine.tokenizer(),
+            weight: 1.0,
         };
         let mut recorded = Ok(());
         let record = |record: &EpisodeRecord| {
