@@ -249,5 +249,5 @@ async fn environments_are_rejected_with_the_reason() {
     );
     let ended = Command::new(&["run", "--port", "0", "--data", &data, "--plugin", &path]).run();
     assert_ne!(ended.code, Some(0));
-    assert!(ended.stderr.contains("a server does not run"), "{ended:?}");
+    assert!(ended.stderr.contains("pass it with --env"), "{ended:?}");
 }

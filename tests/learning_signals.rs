@@ -57,7 +57,7 @@ async fn repeated_feedback_yields_informative_advantages() {
     ]);
     let second = [&first[1], &redone[1]];
     let estimated = second.map(|sample| shaped_sample(&options, sample, sample.reward.unwrap()));
-    let advantages = EstimatorConfig::from(&options).estimate(&estimated, &known);
+    let advantages = EstimatorConfig::of_conversations(&options).estimate(&estimated, &known);
     assert_eq!(advantages, [Advantage::Zero, Advantage::Zero]);
 }
 

@@ -11,6 +11,7 @@ mod containment;
 mod crash;
 mod data;
 mod demo;
+mod environments;
 mod eval;
 mod experience;
 mod http_grants;

@@ -24,6 +24,7 @@ mod commands;
 mod compiling;
 mod control;
 mod device;
+mod environments;
 mod granting;
 mod machines;
 mod memory_plan;

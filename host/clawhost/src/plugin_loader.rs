@@ -146,7 +146,7 @@ impl Loader {
                 .with_context(|| format!("cannot load --plugin {}", path.display()))?;
             if source.plugin.kind() == Kind::Environment {
                 bail!(
-                    "--plugin {} is an environment, which a server does not run; use it with `clawhost train --env`, `clawhost eval episodes` or `clawhost env try`",
+                    "--plugin {} is an environment; pass it with --env and its task set with --tasks",
                     path.display()
                 );
             }

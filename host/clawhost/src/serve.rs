@@ -27,6 +27,8 @@ use crate::capabilities::{FarTeacher, Internet, Models, PluginState};
 use crate::config::{self, AdapterScope, Config};
 use crate::control::Controls;
 use crate::device;
+use crate::environments::EnvironmentLoop;
+use crate::machines;
 use crate::memory_plan::{MemoryPlan, Place, human_size};
 use crate::plugin_loader::Loader;
 use crate::plugin_reload::{PluginReloader, ReloadTargets};
@@ -95,10 +97,15 @@ impl Server {
                 let loaded = loader.load_all(&config.plugins.files)?;
                 let teacher = remote_teacher(&config, engine)?;
                 load_initial_adapter(&config, &journal, engine)?;
-                Ok((model, (loader, loaded), teacher))
+                let environments =
+                    EnvironmentLoop::load_all(&config, engine, &journal, &model.name, || {
+                        plugin_loader(&config, engine, journal.clone())
+                    })?;
+                Ok((model, (loader, loaded), teacher, environments))
             }
         });
-        let (model, (loader, loaded), teacher) = loading.await.context("loading failed")??;
+        let (model, (loader, loaded), teacher, environments) =
+            loading.await.context("loading failed")??;
         let LoadedModel {
             engine,
             name,
@@ -173,6 +180,9 @@ impl Server {
         ];
         if config.training.enabled {
             tasks.push(tokio::spawn(training.run(stopped.clone())));
+        }
+        for environment in environments {
+            tasks.push(tokio::spawn(environment.run(stopped.clone())));
         }
         tasks.push(tokio::spawn(async move {
             if let Err(error) = gateway.serve(listener, stopped).await {
@@ -418,12 +428,17 @@ pub(crate) fn component_calls(config: &Config) -> ComponentOptions {
 
 /// The plugin loader with all capabilities of this server.
 fn plugin_loader(config: &Config, engine: &Engine, journal: Journal) -> Result<Loader> {
+    let sandbox = match config.environments.is_empty() {
+        true => None,
+        false => machines::sandboxes(config)?,
+    };
     Loader::new(
         config,
         HostOptions {
             model: Some(Arc::new(Models::new(engine.clone(), &config.models)?)),
             state: Some(Arc::new(PluginState::new(journal, config.plugins.state))),
             network: Some(Arc::new(Internet)),
+            sandbox,
             ..HostOptions::from(config.plugins.host)
         },
     )

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::rules::{OptionsError, require};
 use crate::sections::api_keys::KeyConfig;
 use crate::sections::engine::{EngineConfig, Quantization};
+use crate::sections::environments::{EnvironmentConfig, validate_environments};
 use crate::sections::experience::{ExperienceMode, ExperienceOptions};
 use crate::sections::judging::JudgingOptions;
 use crate::sections::model::ModelSection;
@@ -40,6 +41,8 @@ pub struct Config {
     pub plugins: PluginsConfig,
     /// Machines of environments.
     pub sandbox: SandboxConfig,
+    /// Environments whose episodes run in the background, below the priority of people; the model is trained on both.
+    pub environments: Vec<EnvironmentConfig>,
     /// Models that plugins can call, by alias. `policy` is the served model; `judge` and `teacher` are its base model
     /// unless configured.
     pub models: BTreeMap<String, ModelAlias>,
@@ -116,6 +119,7 @@ impl Config {
         self.experience.validate(&self.training)?;
         self.plugins.validate()?;
         self.sandbox.validate()?;
+        validate_environments(&self.environments, &self.training)?;
         self.sessions.validate()?;
         self.server.validate()?;
         self.models

@@ -74,11 +74,11 @@ pub enum Priority {
     Interactive,
     /// A judge's request; a verdict may be a little late.
     Judge,
-    /// A teacher's request, needed by training only.
-    Teacher,
+    /// Needed by training only: a teacher's request, or an episode of an environment beside the traffic of people.
+    Training,
 }
 
 impl Priority {
     /// All priorities, highest first.
-    pub const ALL: [Self; 3] = [Self::Interactive, Self::Judge, Self::Teacher];
+    pub const ALL: [Self; 3] = [Self::Interactive, Self::Judge, Self::Training];
 }

@@ -73,7 +73,7 @@ impl Engine {
                         ..SamplingParams::default()
                     },
                     version: version.clone(),
-                    priority: Priority::Teacher,
+                    priority: Priority::Training,
                     user: None,
                 };
                 self.generate_recorded(request, Arc::from(replay.reply.as_slice()))

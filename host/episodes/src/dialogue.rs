@@ -39,6 +39,7 @@ pub(crate) struct Dialogue<'a> {
     engine: &'a Engine,
     version: LoadedVersion,
     unit: SampleUnit,
+    priority: Priority,
     /// The time that templates see: that of the episode's start, so that earlier text does not change.
     now_s: i64,
     messages: Vec<Message>,
@@ -56,13 +57,14 @@ impl<'a> Dialogue<'a> {
     pub(crate) fn new(
         engine: &'a Engine,
         version: LoadedVersion,
-        unit: SampleUnit,
+        (unit, priority): (SampleUnit, Priority),
         now_ms: i64,
     ) -> Self {
         Self {
             engine,
             version,
             unit,
+            priority,
             now_s: now_ms.div_euclid(1000),
             messages: Vec::new(),
             tools: Vec::new(),
@@ -183,7 +185,7 @@ impl<'a> Dialogue<'a> {
                 prompt: self.context.clone(),
                 sampling: sampling.clone(),
                 version: self.version.clone(),
-                priority: Priority::Interactive,
+                priority: self.priority,
                 user: None,
             })
             .map_err(|error| error.to_string())?;

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use clawhost_engine::{Engine, SamplingParams};
+use clawhost_engine::{Engine, Priority, SamplingParams};
 use clawhost_journal::now_ms;
 use clawhost_plugins::{
     CallContext, CallResult, EpisodeTask, Message, Metric, Plugin, Progress, Receipt,
@@ -30,6 +30,8 @@ pub struct EpisodeOptions {
     pub unit: SampleUnit,
     /// Sampling of every reply; the seed is replaced.
     pub sampling: SamplingParams,
+    /// Priority of the replies in the engine. Beside the traffic of people it is [`Priority::Training`].
+    pub priority: Priority,
 }
 
 impl Default for EpisodeOptions {
@@ -39,6 +41,7 @@ impl Default for EpisodeOptions {
             wall_limit: Duration::from_secs(600),
             unit: SampleUnit::default(),
             sampling: SamplingParams::default(),
+            priority: Priority::Interactive,
         }
     }
 }
@@ -126,7 +129,12 @@ async fn play(
         seeds.environment,
     );
     let (mut episode, mut observation) = settle("reset", start.await, &mut receipts)?;
-    let mut dialogue = Dialogue::new(engine, version, options.unit, started_ms);
+    let mut dialogue = Dialogue::new(
+        engine,
+        version,
+        (options.unit, options.priority),
+        started_ms,
+    );
     let mut reward = 0.0;
     let mut steps = 0;
     while steps < options.max_steps {

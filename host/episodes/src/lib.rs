@@ -28,7 +28,7 @@ mod task;
 
 pub use dialogue::SampleUnit;
 pub use episode::{EpisodeOptions, FinishedEpisode, NoVerdict};
-pub use record::{EpisodeSource, is_recorded, record_episode};
+pub use record::{EpisodeSource, is_recorded, record_episode, session};
 pub use report::{EpisodeReport, FamilyReport};
 pub use runner::{EpisodePlan, EpisodeRecord, EpisodeRunner, choose_tasks, plan_groups};
 pub use sequence::SampledSequence;

@@ -25,6 +25,8 @@ pub struct EpisodeSource<'a> {
     pub sampling: &'a SamplingParams,
     /// The model's tokenizer.
     pub tokenizer: &'a Tokenizer,
+    /// Factor on the advantages of its samples.
+    pub weight: f64,
 }
 
 /// Whether an episode of this name is in the journal.
@@ -69,7 +71,8 @@ pub fn record_episode(
     })
 }
 
-fn session(plan: &EpisodePlan) -> SessionId {
+/// The session in the journal that an episode is recorded as.
+pub fn session(plan: &EpisodePlan) -> SessionId {
     SessionId(format!("episode/{}", plan.id))
 }
 
@@ -130,6 +133,7 @@ fn new_turn(
                 trajectory: plan.id.clone(),
                 step: sequence.step,
                 votes: Vec::new(),
+                weight: source.weight,
             }),
             ..SampleProvenance::default()
         },

@@ -1,11 +1,12 @@
 //! Groups of episodes, several at a time.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use clawhost_engine::Engine;
 use clawhost_plugins::{CallContext, Plugin};
-use futures_util::{StreamExt as _, stream};
+use futures_util::{Stream, StreamExt as _, stream};
 
 use crate::episode::{EpisodeOptions, EpisodeSeeds, FinishedEpisode, NoVerdict, run_episode};
 use crate::seeds::derive;
@@ -99,16 +100,26 @@ impl EpisodeRunner {
         plans: Vec<EpisodePlan>,
         mut done: impl FnMut(&EpisodeRecord),
     ) -> Vec<EpisodeRecord> {
-        let mut running = stream::iter(plans.into_iter().enumerate())
-            .map(|(index, plan)| async move { (index, self.run_one(plan).await) })
-            .buffer_unordered(self.parallel.max(1));
+        let order: HashMap<String, usize> = plans
+            .iter()
+            .enumerate()
+            .map(|(index, plan)| (plan.id.clone(), index))
+            .collect();
+        let mut running = std::pin::pin!(self.stream(plans));
         let mut records = Vec::new();
-        while let Some((index, record)) = running.next().await {
+        while let Some(record) = running.next().await {
             done(&record);
-            records.push((index, record));
+            records.push(record);
         }
-        records.sort_by_key(|(index, _)| *index);
-        records.into_iter().map(|(_, record)| record).collect()
+        records.sort_by_key(|record| order.get(&record.plan.id).copied());
+        records
+    }
+
+    /// As [`EpisodeRunner::run`], in the order in which the episodes end.
+    pub fn stream(&self, plans: Vec<EpisodePlan>) -> impl Stream<Item = EpisodeRecord> + '_ {
+        stream::iter(plans)
+            .map(|plan| self.run_one(plan))
+            .buffer_unordered(self.parallel.max(1))
     }
 
     async fn run_one(&self, plan: EpisodePlan) -> EpisodeRecord {

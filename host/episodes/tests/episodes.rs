@@ -108,6 +108,7 @@ async fn episodes_become_samples_of_the_sampled_tokens() {
         model: "test",
         sampling: &runner.options.sampling,
         tokenizer: engine().tokenizer(),
+        weight: 1.0,
     };
     for record in &records {
         assert!(!is_recorded(&journal, &record.plan).unwrap());

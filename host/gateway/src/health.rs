@@ -12,7 +12,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use clawhost_config::AdapterScope;
 use clawhost_engine::EngineStats;
-use clawhost_journal::{Counts, Journal, JudgingState, SampleState, now_ms};
+use clawhost_journal::{Counts, EnvironmentStats, Journal, JudgingState, SampleState, now_ms};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -197,6 +197,9 @@ pub(crate) async fn metrics(
     if let Ok(counts) = shared.query(Journal::counts).await {
         write_journal_counts(&mut out, &json!(counts));
     }
+    if let Ok(environments) = shared.query(Journal::environment_stats).await {
+        write_environment_stats(&mut out, &environments);
+    }
     shared.status.add_metrics(&mut out);
     let kind = [(
         header::CONTENT_TYPE,
@@ -367,6 +370,57 @@ fn write_journal_counts(out: &mut MetricFamilies, counts: &Value) {
                 }
             }
             value => out.gauge(&name, "Records in the journal.", number(value)),
+        }
+    }
+}
+
+/// Writes what the environments of `[[environments]]` have done. Reasons of failures may be anything, so only their sum is a
+/// metric; `clawhost env top` lists them.
+fn write_environment_stats(out: &mut MetricFamilies, environments: &[EnvironmentStats]) {
+    for one in environments {
+        let failed: u64 = one.failed.iter().map(|(_, count)| count).sum();
+        let mut add = |name: &str, kind, help: &str, label: Option<(&str, &str)>, value: f64| {
+            let labels = [("environment", one.name.as_str())]
+                .into_iter()
+                .chain(label);
+            let labels: Vec<(&str, &str)> = labels.collect();
+            out.family(&format!("clawhost_environment_{name}"), kind, help)
+                .add(&labels, value);
+        };
+        add(
+            "round",
+            MetricType::GAUGE,
+            "Round of the environment.",
+            None,
+            one.round as f64,
+        );
+        let help = "Running episodes.";
+        add(
+            "episodes_running",
+            MetricType::GAUGE,
+            help,
+            None,
+            one.running as f64,
+        );
+        let help = "Episodes that have ended, by outcome: done, or failed without a verdict.";
+        for (outcome, count) in [("done", one.done), ("failed", failed)] {
+            let label = Some(("outcome", outcome));
+            add(
+                "episodes_total",
+                MetricType::COUNTER,
+                help,
+                label,
+                count as f64,
+            );
+        }
+        for (state, count) in &one.samples {
+            let label = Some(("state", state.as_str()));
+            let help = "Samples of episodes, by state.";
+            add("samples", MetricType::GAUGE, help, label, *count as f64);
+        }
+        if let Some(mean) = one.recent_reward_mean {
+            let help = "Mean reward of the episodes that ended in the last minute.";
+            add("reward_mean", MetricType::GAUGE, help, None, mean);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Records episodes of environments: turns, verdict and samples of a whole episode in one transaction.
 
 use crate::clock::now_ms;
+use crate::codec::finite;
 use crate::error::JournalError;
 use crate::ids::SampleId;
 use crate::journal::Journal;
@@ -67,6 +68,14 @@ impl Journal {
                 "UPDATE sessions SET ended_ms = ?2, end_reason = 'episode', settled_ms = ?2 WHERE id = ?1",
             )?
             .execute((session.as_str(), now_ms()))?;
+            tx.prepare_cached(
+                "UPDATE episodes SET state = 'done', reward = ?2, ended_ms = ?3 WHERE session = ?1",
+            )?
+            .execute((
+                session.as_str(),
+                finite(episode.reward, "reward")?,
+                now_ms(),
+            ))?;
             Ok(samples)
         })
     }

@@ -42,6 +42,7 @@ mod choice_groups;
 mod clock;
 mod codec;
 mod connection;
+mod environments;
 mod episodes;
 mod error;
 mod experience;
@@ -94,17 +95,18 @@ pub use owners::OwnerCounts;
 pub use pairs::{ALREADY_TRAINED, PairQuery, PairReply, PairTurns, PreferencePair};
 pub use records::{
     AdapterOwner, AdapterRow, CandidateAgreement, Completion, Counts, DistilledExperience,
-    DistilledTurn, EphemeralNote, EpisodeStep, EvidenceSnapshot, ExperienceEdit, ExperienceEntry,
-    ExperienceState, Feedback, Finish, ForgetRecord, Fork, HintOutcome, HintPlacement, HintRecord,
-    HintSource, JudgementOutcome, JudgementRecord, JudgingState, MatchCandidate, MatchDecision,
-    MatchMark, MatchRecord, NeutralChoice, NewAdapter, NewEpisode, NewEpisodeTurn, NewExperience,
-    NewHint, NewJudgement, NewRequest, NewRetraction, NewSample, NewStep, NewTurn, NextState,
-    NextStateReport, OwnerError, OwnerQueue, PluginEntry, PluginKeyPage, PluginMetrics,
-    PluginPutOutcome, PluginQuota, PluginScope, PromptExperience, PromptInputs, QueuedSample,
-    ReceiptRecord, ReleaseAction, ReleaseChange, ReleaseRow, ReleaseState, Retraction, SampleHint,
-    SampleProvenance, SampleRecord, SampleState, SamplingRecord, SessionRecord, SessionUpsert,
-    StaleCount, StepCommit, StepOutcome, StepRecord, TurnKind, TurnRecord, TurnState, TurnSummary,
-    VerdictOutcome, VerdictRecord, VerdictSource, VoteRecord,
+    DistilledTurn, EnvironmentStats, EphemeralNote, EpisodeStep, EvidenceSnapshot, ExperienceEdit,
+    ExperienceEntry, ExperienceState, Feedback, Finish, ForgetRecord, Fork, HintOutcome,
+    HintPlacement, HintRecord, HintSource, JudgementOutcome, JudgementRecord, JudgingState,
+    MatchCandidate, MatchDecision, MatchMark, MatchRecord, NeutralChoice, NewAdapter, NewEpisode,
+    NewEpisodeTurn, NewExperience, NewHint, NewJudgement, NewRequest, NewRetraction, NewSample,
+    NewStep, NewTurn, NextState, NextStateReport, OwnerError, OwnerQueue, PluginEntry,
+    PluginKeyPage, PluginMetrics, PluginPutOutcome, PluginQuota, PluginScope, PromptExperience,
+    PromptInputs, QueuedSample, ReceiptRecord, ReleaseAction, ReleaseChange, ReleaseRow,
+    ReleaseState, Retraction, SampleHint, SampleProvenance, SampleRecord, SampleState,
+    SamplingRecord, SessionRecord, SessionUpsert, StaleCount, StepCommit, StepOutcome, StepRecord,
+    TurnKind, TurnRecord, TurnState, TurnSummary, VerdictOutcome, VerdictRecord, VerdictSource,
+    VoteRecord,
 };
 pub use recovery::{RecoveryReport, recover_journal};
 pub use retractions::NEXT_STATE_RETRACTED;

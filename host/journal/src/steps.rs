@@ -20,7 +20,8 @@ use crate::{experience, releases, rows};
 pub const STALE_PREFIX: &str = "stale:";
 
 impl Journal {
-    /// The queued samples of an owner (`None`: the shared adapter), oldest first, without token data.
+    /// The queued samples of an owner (`None`: the shared adapter), oldest first, without token data, and without those of
+    /// episodes whose round is open.
     ///
     /// # Errors
     /// Database errors.
@@ -31,7 +32,11 @@ impl Journal {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(
                 "SELECT s.id, t.grp, t.adapter_version, s.created_ms FROM samples s
-                 JOIN turns t ON t.id = s.turn WHERE s.state = 'queued' AND t.owner IS ?1 ORDER BY s.id",
+                 JOIN turns t ON t.id = s.turn WHERE s.state = 'queued' AND t.owner IS ?1
+                 AND NOT EXISTS (
+                    SELECT 1 FROM episodes e JOIN environments v ON v.name = e.environment
+                    WHERE e.session = t.session AND v.open = 1 AND v.round = e.round)
+                 ORDER BY s.id",
             )?;
             let samples = statement.query_map([owner], |row| {
                 let Unsigned(adapter_version) = row.get(2)?;
@@ -47,7 +52,8 @@ impl Journal {
     }
 
     /// The owners with queued samples, in the order in which they take turns: the one whose last step is the longest ago
-    /// first. Owners without a step come before all others, in the order of their oldest samples.
+    /// first. Owners without a step come before all others, in the order of their oldest samples. The samples of episodes
+    /// whose round is open do not count.
     ///
     /// # Errors
     /// Database errors.
@@ -55,7 +61,11 @@ impl Journal {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(
                 "SELECT t.owner, COUNT(*), MIN(s.created_ms) FROM samples s JOIN turns t ON t.id = s.turn
-                 WHERE s.state = 'queued' GROUP BY t.owner
+                 WHERE s.state = 'queued'
+                 AND NOT EXISTS (
+                    SELECT 1 FROM episodes e JOIN environments v ON v.name = e.environment
+                    WHERE e.session = t.session AND v.open = 1 AND v.round = e.round)
+                 GROUP BY t.owner
                  ORDER BY COALESCE((SELECT MAX(id) FROM steps WHERE steps.owner IS t.owner), 0), MIN(s.id)",
             )?;
             let queues = statement.query_map([], |row| {

@@ -3,6 +3,8 @@
 //! Every dropped sample has a reason: a sample that is stale, unusable or without a training signal leaves the queue with
 //! the reason and does not count towards the batch size. This module does not use the model.
 
+use std::collections::{BTreeSet, HashMap};
+
 use clawhost_journal::{STALE_PREFIX, SampleId, SampleRecord};
 use clawhost_plugins::Fault as ComponentFault;
 
@@ -15,7 +17,9 @@ use crate::component::{AdvantageComponent, StepComponent};
 use crate::forced_tokens::{self, DROP_FORCED};
 use crate::hints::DistillationPrompts;
 use crate::lineage::Lineage;
-use crate::reward_shaping::{missing_input, shape_reward, whiten_batch};
+use crate::reward_shaping::{
+    episode_weight, is_episode, missing_input, shape_reward, whiten_batch,
+};
 use clawhost_config::TrainingMethod;
 
 /// Requirements on the samples of a batch, and its size.
@@ -24,11 +28,16 @@ pub(crate) struct BatchRules<'a> {
     pub(crate) method: TrainingMethod,
     /// Renders the prompts that a sample is distilled with, or says why it cannot be distilled.
     pub(crate) prompts: &'a dyn Fn(&SampleRecord) -> Result<DistillationPrompts, String>,
+    /// The estimator of conversations.
     pub(crate) estimator_config: EstimatorConfig,
+    /// The estimator of episodes; it compares groups.
+    pub(crate) episode_estimator: EstimatorConfig,
     /// Penalty on overlong replies.
     pub(crate) overlong: Option<OverlongPenalty>,
-    /// Whether the advantages of the whole batch are whitened.
+    /// Whether the advantages of the batch's conversations are whitened.
     pub(crate) whitens: bool,
+    /// Whether the advantages of the batch's episodes are whitened.
+    pub(crate) whitens_episodes: bool,
     /// A positive reward with a smaller |advantage| gives no signal.
     pub(crate) min_advantage: f64,
     /// Replaces the estimator.
@@ -44,12 +53,22 @@ pub(crate) struct BatchRules<'a> {
 }
 
 impl BatchRules<'_> {
-    fn needs_groups(&self) -> bool {
-        self.method.uses_rewards()
-            && (self.component.is_some() || self.estimator_config.estimator.needs_groups())
+    /// The estimator of this sample.
+    fn estimator_of(&self, sample: &SampleRecord) -> &EstimatorConfig {
+        if is_episode(sample) {
+            &self.episode_estimator
+        } else {
+            &self.estimator_config
+        }
     }
 
-    /// Estimates advantages: one entry for each sample with a reward.
+    /// Whether this sample is compared with its group.
+    fn needs_group(&self, sample: &SampleRecord) -> bool {
+        self.method.uses_rewards()
+            && (self.component.is_some() || self.estimator_of(sample).estimator.needs_groups())
+    }
+
+    /// Estimates advantages: one entry for each sample with a reward. The samples have the same estimator.
     fn estimate(
         &self,
         samples: &[SampleRecord],
@@ -88,7 +107,11 @@ impl BatchRules<'_> {
         }
         let rewarded: Vec<RewardedSample<'_>> =
             samples.iter().filter_map(|s| self.reward(s)).collect();
-        Ok(self.estimator_config.estimate_tokens(&rewarded, baselines))
+        let Some(first) = samples.first() else {
+            return Ok(Vec::new());
+        };
+        let estimator = self.estimator_of(first);
+        Ok(estimator.estimate_tokens(&rewarded, baselines))
     }
 
     /// The sample with its shaped reward; none without a reward.
@@ -228,11 +251,7 @@ pub(crate) fn build_batch(
     baselines: &Baselines,
 ) -> Result<Option<Batch>, ComponentFault> {
     let mut batch = Batch::empty(baselines);
-    let queue = if rules.needs_groups() {
-        drop_growing_groups(queue, rules.group_cutoff_ms)
-    } else {
-        queue
-    };
+    let queue = drop_growing_groups(queue, rules);
     if queue.is_empty() {
         return Ok(None);
     }
@@ -255,7 +274,8 @@ pub(crate) fn build_batch(
             }
         }
         let estimates = rules.estimate(&usable, baselines)?;
-        if rules.needs_groups() && rules.component.is_none() {
+        let compares_group = usable.first().is_some_and(|one| rules.needs_group(one));
+        if compares_group && rules.component.is_none() {
             let is_zero = |one: &AdvantageEstimate| one.advantage == Advantage::Zero;
             batch.constant_groups +=
                 usize::from(estimates.len() > 1 && estimates.iter().all(is_zero));
@@ -279,13 +299,34 @@ pub(crate) fn build_batch(
             batch.add(sample, estimate, rules);
         }
     }
-    if rules.whitens && rules.component.is_none() {
-        whiten_batch(&mut batch.chosen);
+    if rules.component.is_none() {
+        if rules.whitens {
+            whiten_batch(&mut batch.chosen, |sample| !is_episode(sample));
+        }
+        if rules.whitens_episodes {
+            whiten_batch(&mut batch.chosen, is_episode);
+        }
     }
+    apply_weights(&mut batch.chosen);
     batch.baselines = baselines
         .after(seen.iter().map(|(key, reward)| (key.as_str(), *reward)))
         .after_signals(&signals);
     Ok(Some(batch))
+}
+
+/// Scales the advantages of episodes by the weight of their environment, last of all.
+fn apply_weights(chosen: &mut [BatchSample]) {
+    for one in chosen {
+        let weight = episode_weight(&one.sample);
+        one.advantage = one.advantage.map(|advantage| advantage * weight);
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "losses are computed in f32, as the parameters are"
+        )]
+        for advantage in one.token_advantages.iter_mut().flatten() {
+            *advantage *= weight as f32;
+        }
+    }
 }
 
 /// Splits the queue into sets whose advantages are estimated together: single samples, groups, or one batch.
@@ -300,15 +341,28 @@ fn comparison_sets(queue: Vec<SampleRecord>, rules: &BatchRules<'_>) -> Vec<Vec<
         }
         return vec![all];
     }
-    match rules.estimator_config.estimator.comparison_scope() {
-        ComparisonScope::Sample => queue.into_iter().map(|s| vec![s]).collect(),
-        ComparisonScope::Batch => {
-            let mut all: Vec<SampleRecord> = queue;
-            all.truncate(rules.batch);
-            vec![all]
+    let mut sets: Vec<Vec<SampleRecord>> = Vec::new();
+    // Index in `sets` of each group, and of the conversations of the batch.
+    let mut groups: HashMap<(bool, String), usize> = HashMap::new();
+    let mut conversations = None;
+    for sample in queue {
+        let next = sets.len();
+        let index = match rules.estimator_of(&sample).estimator.comparison_scope() {
+            ComparisonScope::Sample => next,
+            ComparisonScope::Batch => *conversations.get_or_insert(next),
+            ComparisonScope::Group => {
+                let group = (is_episode(&sample), sample.group.clone());
+                *groups.entry(group).or_insert(next)
+            }
+        };
+        match sets.get_mut(index) {
+            // What does not fit the batch stays in the queue.
+            Some(set) if conversations == Some(index) && set.len() >= rules.batch => {}
+            Some(set) => set.push(sample),
+            None => sets.push(vec![sample]),
         }
-        ComparisonScope::Group => by_group(queue),
     }
+    sets
 }
 
 /// Groups samples, in the order of the groups' first samples.
@@ -326,16 +380,18 @@ fn by_group(queue: Vec<SampleRecord>) -> Vec<Vec<SampleRecord>> {
     groups
 }
 
-/// Removes samples of groups that may still grow.
-fn drop_growing_groups(queue: Vec<SampleRecord>, group_cutoff_ms: i64) -> Vec<SampleRecord> {
-    let growing: std::collections::BTreeSet<String> = queue
+/// Removes samples of groups that may still grow. Those of episodes are in the queue only when their groups are complete.
+fn drop_growing_groups(queue: Vec<SampleRecord>, rules: &BatchRules<'_>) -> Vec<SampleRecord> {
+    let growing: BTreeSet<String> = queue
         .iter()
-        .filter(|sample| sample.created_ms > group_cutoff_ms)
+        .filter(|one| {
+            rules.needs_group(one) && !is_episode(one) && one.created_ms > rules.group_cutoff_ms
+        })
         .map(|sample| sample.group.clone())
         .collect();
     queue
         .into_iter()
-        .filter(|sample| !growing.contains(&sample.group))
+        .filter(|one| !(rules.needs_group(one) && growing.contains(&one.group)))
         .collect()
 }
 
@@ -373,7 +429,7 @@ fn drop_reason(sample: &SampleRecord, rules: &BatchRules<'_>) -> Option<DropReas
     }
     if rules.method.uses_rewards()
         && rules.component.is_none()
-        && let Some(reason) = missing_input(rules.estimator_config.estimator, sample)
+        && let Some(reason) = missing_input(rules.estimator_of(sample).estimator, sample)
     {
         return unusable(reason.to_owned());
     }
@@ -428,8 +484,10 @@ mod tests {
             method: TrainingMethod::Binary,
             prompts: &|_| Ok(DistillationPrompts::default()),
             estimator_config: estimator.into(),
+            episode_estimator: Estimator::Step.into(),
             overlong: None,
             whitens: false,
+            whitens_episodes: false,
             min_advantage: 0.0,
             component: None,
             batch: 2,
@@ -570,5 +628,57 @@ mod tests {
         let growing = vec![queue[0].clone(), queue[6].clone()];
         let waiting = build_batch(growing, &rules, &Baselines::new(0.5, 0.0)).unwrap();
         assert!(waiting.is_none());
+    }
+
+    #[test]
+    fn episodes_are_compared_within_their_group_beside_conversations() {
+        let lineage = Lineage::default();
+        // A group of episodes does not wait: it is in the queue when it is complete.
+        let episode = |id, reward| {
+            let mut one = sample(id, reward);
+            one.group = "env/round-1/sum".to_owned();
+            one.created_ms = 2_000;
+            one.provenance.episode = Some(clawhost_journal::EpisodeStep {
+                trajectory: id.to_string(),
+                step: 0,
+                votes: Vec::new(),
+                weight: 1.0,
+            });
+            one
+        };
+        // The group of a conversation does not matter to an estimator that compares no groups.
+        let mut live = sample(3, 0.5);
+        live.created_ms = 2_000;
+        let rules = BatchRules {
+            batch: 8,
+            whitens: true,
+            ..rules(&lineage, Estimator::Raw)
+        };
+        let baselines = Baselines::new(0.5, 0.0);
+        let queue = vec![episode(1, 1.0), live, sample(4, -0.5), episode(2, 0.0)];
+        let batch = build_batch(queue, &rules, &baselines).unwrap().unwrap();
+        let found: Vec<(i64, f64)> = batch
+            .chosen
+            .iter()
+            .map(|one| (one.sample.id.0, one.advantage.unwrap()))
+            .collect();
+        let half = 1.0 / std::f64::consts::SQRT_2;
+        for ((id, advantage), expected) in
+            found
+                .iter()
+                .zip([(1, half), (2, -half), (3, 1.0), (4, -1.0)])
+        {
+            // The conversations are whitened, the episodes are not.
+            assert_eq!(*id, expected.0);
+            assert!((advantage - expected.1).abs() < 1e-5, "{found:?}");
+        }
+        // The weight of an environment scales its advantages.
+        let mut light = [episode(1, 1.0), episode(2, 0.0)];
+        for one in &mut light {
+            one.provenance.episode.as_mut().unwrap().weight = 0.25;
+        }
+        let light = build_batch(light.to_vec(), &rules, &baselines);
+        let light = light.unwrap().unwrap().chosen[1].advantage.unwrap();
+        assert!((light + half / 4.0).abs() < 1e-5, "{light}");
     }
 }

@@ -32,8 +32,6 @@ pub(crate) struct QueueSelection<'a> {
     /// Version that training continues from.
     pub(crate) active: u64,
     pub(crate) max_staleness: u64,
-    /// Whether the samples of a group stay together.
-    pub(crate) by_group: bool,
     /// Samples to consider; exceeded rather than split a group.
     pub(crate) limit: usize,
 }
@@ -57,8 +55,8 @@ impl StepQueue {
             }
             let distance = distance.expect("a sample of an unknown version is stale");
             let group = match group_index.get(&sample.group) {
-                Some(index) if selection.by_group => groups.get_mut(*index),
-                _ => None,
+                Some(index) => groups.get_mut(*index),
+                None => None,
             };
             if let Some((freshest, members)) = group {
                 *freshest = distance.min(*freshest);
@@ -86,14 +84,11 @@ impl StepQueue {
         lineage: &Lineage,
         active: u64,
         options: &TrainingOptions,
-        by_component: bool,
     ) -> Result<Self, JournalError> {
-        let estimator = options.estimator;
         let selection = QueueSelection {
             lineage,
             active,
             max_staleness: options.max_staleness,
-            by_group: by_component || estimator.needs_groups(),
             limit: options.batch_size.saturating_mul(LOOKAHEAD_BATCHES),
         };
         Ok(Self::select(
@@ -103,27 +98,18 @@ impl StepQueue {
     }
 }
 
-/// The queued samples that the next step would consider, in its order, without stale ones. `by_component`: a component
-/// estimates the advantages.
+/// The queued samples that the next step would consider, in its order, without stale ones.
 ///
 /// # Errors
 /// When the journal cannot be read.
 pub fn select_next_samples(
     journal: &Journal,
     options: &TrainingOptions,
-    by_component: bool,
 ) -> Result<Vec<SampleRecord>, JournalError> {
     let lineage = Lineage::from_adapters(&journal.adapters()?);
     let owner = next_owner(journal)?;
     let head = journal.release_state_of(owner.as_ref())?.head;
-    let queue = StepQueue::load(
-        journal,
-        owner.as_ref(),
-        &lineage,
-        head,
-        options,
-        by_component,
-    )?;
+    let queue = StepQueue::load(journal, owner.as_ref(), &lineage, head, options)?;
     journal.load_queued_samples(&queue.fresh)
 }
 
@@ -188,7 +174,6 @@ mod tests {
             lineage: &lineage,
             active: 4,
             max_staleness: 2,
-            by_group: false,
             limit: 3,
         };
         let queue = vec![
@@ -218,7 +203,6 @@ mod tests {
             lineage: &lineage,
             active: 4,
             max_staleness: 9,
-            by_group: true,
             limit: 2,
         };
         let queue = vec![

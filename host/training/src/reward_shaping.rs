@@ -30,6 +30,17 @@ pub(crate) fn shape_reward<'a>(
     }
 }
 
+/// Whether an environment made this sample.
+pub(crate) fn is_episode(sample: &SampleRecord) -> bool {
+    sample.provenance.episode.is_some()
+}
+
+/// The factor on the advantage of a sample: the weight of its environment, 1 for a conversation.
+pub(crate) fn episode_weight(sample: &SampleRecord) -> f64 {
+    let episode = sample.provenance.episode.as_ref();
+    episode.map_or(1.0, |episode| episode.weight)
+}
+
 /// The position of a sample in an episode; none if it has none, or votes that are no numbers.
 fn episode(provenance: &SampleProvenance) -> Option<EpisodePosition<'_>> {
     let episode = provenance.episode.as_ref()?;
@@ -89,11 +100,12 @@ fn whiten_trained(rows: &mut [Vec<f32>], masks: &[Vec<bool>]) {
     }
 }
 
-/// Whitens the advantages of a batch over all its trained tokens.
-pub(crate) fn whiten_batch(chosen: &mut [BatchSample]) {
+/// Whitens the advantages of those samples of a batch for which `whitens` is true, over all their trained tokens.
+pub(crate) fn whiten_batch(chosen: &mut [BatchSample], whitens: impl Fn(&SampleRecord) -> bool) {
     let (indices, mut rows): (Vec<usize>, Vec<Vec<f32>>) = chosen
         .iter()
         .enumerate()
+        .filter(|(_, chosen)| whitens(&chosen.sample))
         .filter_map(|(index, chosen)| Some((index, chosen.per_token()?)))
         .unzip();
     let masks = masks(chosen, &indices);
@@ -105,8 +117,8 @@ pub(crate) fn whiten_batch(chosen: &mut [BatchSample]) {
     }
 }
 
-/// The token advantages of each sample with a reward: the estimated ones, or for `reinforce++` the discounted returns of
-/// the reward less the KL penalty of each token.
+/// The token advantages of each sample with a reward: the estimated ones, or for conversations with `reinforce++` the
+/// discounted returns of the reward less the KL penalty of each token.
 pub(crate) fn batch_token_advantages(
     chosen: &[BatchSample],
     reference: &[Vec<f32>],
@@ -117,13 +129,13 @@ pub(crate) fn batch_token_advantages(
         return advantages;
     }
     let advantage = &options.advantage;
-    let discount = EstimatorConfig::from(options).gamma;
+    let discount = EstimatorConfig::of_conversations(options).gamma;
     let (indices, mut rows): (Vec<usize>, Vec<Vec<f32>>) = chosen
         .iter()
         .zip(reference)
         .enumerate()
-        // Keep token advantages from a component.
-        .filter(|(_, (chosen, _))| chosen.token_advantages.is_none())
+        // Keep token advantages from a component, and those of episodes.
+        .filter(|(_, (chosen, _))| chosen.token_advantages.is_none() && !is_episode(&chosen.sample))
         .filter_map(|(index, (chosen, reference))| {
             // KL (k1) of the policy that sampled the reply from the reference.
             let mut kl: Vec<f32> = chosen
@@ -179,6 +191,7 @@ mod tests {
                 trajectory: "t".to_owned(),
                 step: 2,
                 votes: votes.to_vec(),
+                weight: 1.0,
             }),
             ..SampleProvenance::default()
         };
@@ -212,7 +225,7 @@ mod tests {
     #[test]
     fn whitening_skips_samples_without_a_reward() {
         let mut batch = [chosen(1, Some(1.0)), chosen(2, None), chosen(3, Some(3.0))];
-        whiten_batch(&mut batch);
+        whiten_batch(&mut batch, |_| true);
         assert_eq!(
             (batch[1].advantage, &batch[1].token_advantages),
             (None, &None)
@@ -239,7 +252,7 @@ mod tests {
             with_forced(&[1], &[1.0, 50.0]),
             with_forced(&[], &[3.0, 2.0]),
         ];
-        whiten_batch(&mut batch);
+        whiten_batch(&mut batch, |_| true);
         let deviation = (2.0f32 / 3.0).sqrt();
         let first = batch[0].token_advantages.clone().unwrap();
         assert!((first[0] + 1.0 / deviation).abs() < 1e-6 && first[1] == 0.0);

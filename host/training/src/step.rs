@@ -82,7 +82,6 @@ impl StepInputs<'_> {
             &lineage,
             self.current.version,
             self.options,
-            component.is_some(),
         )?;
         let config = self.engine.model().config();
         let context = config.max_position_embeddings;
@@ -105,9 +104,14 @@ impl StepInputs<'_> {
         let rules = BatchRules {
             method: self.options.method,
             prompts: &|sample| prompt_builder.build(sample),
-            estimator_config: EstimatorConfig::from(self.options),
+            estimator_config: EstimatorConfig::of_conversations(self.options),
+            episode_estimator: EstimatorConfig::of_episodes(self.options),
             overlong: overlong_penalty(&self.options.advantage),
             whitens: whitens_batch(self.options),
+            whitens_episodes: self
+                .options
+                .advantage
+                .whitens(self.options.episode_estimator),
             min_advantage: self.options.advantage.min_advantage.unwrap_or(0.0),
             component,
             batch: self.options.batch_size,

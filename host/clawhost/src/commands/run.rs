@@ -5,9 +5,9 @@ use std::process::ExitCode;
 #[cfg(unix)]
 use std::sync::{Arc, atomic::AtomicBool};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
-use clawhost_config::DeviceChoice;
+use clawhost_config::{DeviceChoice, EnvironmentConfig};
 
 use crate::config::{Config, KeyConfig};
 use crate::output::print;
@@ -17,7 +17,8 @@ use crate::serve::{Server, Settings};
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  clawhost run\n  clawhost run --model ./Qwen3-0.6B --data ./qwen --port 8000\n  \
-    clawhost run --plugin judge.wasm --config clawhost.toml\n\n\
+    clawhost run --plugin judge.wasm --config clawhost.toml\n  \
+    clawhost run --env terminal.wasm:0.5 --tasks tasks.jsonl\n\n\
     Then point any OpenAI client at http://127.0.0.1:30000/v1 (any key).\n\
     CLAWHOST_LOG=info logs what the background loops do."
 )]
@@ -33,6 +34,13 @@ pub(crate) struct RunArgs {
     /// experience uses hints and no extractor is passed]
     #[arg(long, value_name = "FILE")]
     plugin: Vec<PathBuf>,
+    /// Environment component whose episodes run in the background, and the weight of its samples beside conversations, 1 by
+    /// default; can be repeated
+    #[arg(long, value_name = "FILE[:WEIGHT]", requires = "tasks")]
+    env: Vec<String>,
+    /// Task set of the --env before it, one JSON object per line
+    #[arg(long, value_name = "FILE", requires = "env")]
+    tasks: Vec<PathBuf>,
     /// Configuration file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -103,9 +111,39 @@ impl RunArgs {
                 .push(KeyConfig::with_all_scopes("command-line", secret));
         }
         config.plugins.files.extend(self.plugin.iter().cloned());
+        config.environments.extend(self.environments()?);
         config.training.enabled &= !self.no_train;
         config.validate()?;
         Ok(config)
+    }
+
+    /// The environments of `--env` and `--tasks`.
+    fn environments(&self) -> Result<Vec<EnvironmentConfig>> {
+        ensure!(
+            self.env.len() == self.tasks.len(),
+            "{} --env with {} --tasks; each --env has one task set: --env FILE[:WEIGHT] --tasks FILE",
+            self.env.len(),
+            self.tasks.len()
+        );
+        let environments = self.env.iter().zip(&self.tasks).map(|(env, tasks)| {
+            let (file, weight) = parse_environment(env);
+            EnvironmentConfig {
+                weight: weight.unwrap_or(1.0),
+                ..EnvironmentConfig::new(file, tasks.clone())
+            }
+        });
+        Ok(environments.collect())
+    }
+}
+
+/// Splits `FILE[:WEIGHT]`. What follows the last colon is a part of the file name unless it is a number.
+fn parse_environment(text: &str) -> (PathBuf, Option<f64>) {
+    let weight = text
+        .rsplit_once(':')
+        .and_then(|(file, weight)| Some((file, weight.parse().ok()?)));
+    match weight {
+        Some((file, weight)) => (PathBuf::from(file), Some(weight)),
+        None => (PathBuf::from(text), None),
     }
 }
 
@@ -116,6 +154,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     runtime.block_on(async {
         let training_enabled = config.training.enabled;
         let data = config.server.data_dir.clone();
+        let environments = !config.environments.is_empty();
         // Registered before the server starts, so that no signal is missed.
         let mut stop = Signals::new()?;
         let server = Server::start(Settings::from(config)).await?;
@@ -123,10 +162,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
             "{} on {}/v1, {}, data in {}",
             server.model(),
             server.url(),
-            if training_enabled {
-                "training on its conversations"
-            } else {
-                "not training"
+            match (training_enabled, environments) {
+                (true, true) => "training on its conversations and on episodes of environments",
+                (true, false) => "training on its conversations",
+                (false, _) => "not training",
             },
             data.display()
         ))?;
@@ -222,5 +261,21 @@ impl Signals {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_environment_has_a_file_and_maybe_a_weight() {
+        let parsed = |text: &str| {
+            let (file, weight) = parse_environment(text);
+            (file.display().to_string(), weight)
+        };
+        assert_eq!(parsed("a.wasm"), ("a.wasm".to_owned(), None));
+        assert_eq!(parsed("a.wasm:0.5"), ("a.wasm".to_owned(), Some(0.5)));
+        assert_eq!(parsed("C:a.wasm"), ("C:a.wasm".to_owned(), None));
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod api_keys;
 pub(crate) mod engine;
+pub(crate) mod environments;
 pub(crate) mod experience;
 pub(crate) mod judging;
 pub(crate) mod model;

@@ -130,7 +130,7 @@ pub fn interactive_requests_preempt_teachers_which_then_resume(suite: Suite) {
         priority,
         ..request(prompt(20, salt), u64::from(salt), 10)
     };
-    let mut teacher = scheduler.admit(ask(Priority::Teacher, 1));
+    let mut teacher = scheduler.admit(ask(Priority::Training, 1));
     scheduler.step();
     scheduler.step();
     let mut reply = Reply::default();
@@ -138,7 +138,7 @@ pub fn interactive_requests_preempt_teachers_which_then_resume(suite: Suite) {
     let so_far = reply.tokens.len();
     assert_eq!(so_far, 2);
     assert!(admits(&scheduler, Priority::Judge) && admits(&scheduler, Priority::Interactive));
-    assert!(!admits(&scheduler, Priority::Teacher));
+    assert!(!admits(&scheduler, Priority::Training));
     let interactive = scheduler.admit(ask(Priority::Interactive, 2));
     assert!(!admits(&scheduler, Priority::Interactive) && !admits(&scheduler, Priority::Judge));
     while interactive.events.len() < 5 {
@@ -148,7 +148,10 @@ pub fn interactive_requests_preempt_teachers_which_then_resume(suite: Suite) {
     assert_eq!(reply.tokens.len(), so_far);
     scheduler.finish();
     reply.poll(&mut teacher);
-    reply.assert_agrees(&suite.run_alone(ask(Priority::Teacher, 1)), suite.tolerance);
+    reply.assert_agrees(
+        &suite.run_alone(ask(Priority::Training, 1)),
+        suite.tolerance,
+    );
     Reply::collect(interactive).assert_agrees(
         &suite.run_alone(ask(Priority::Interactive, 2)),
         suite.tolerance,

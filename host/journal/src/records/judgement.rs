@@ -161,6 +161,13 @@ pub struct EpisodeStep {
     pub step: u32,
     /// Votes on the step; empty if steps are not judged, and the outcome alone counts.
     pub votes: Vec<f64>,
+    /// Factor on its advantage: the weight of its environment.
+    #[serde(default = "full_weight")]
+    pub weight: f64,
+}
+
+fn full_weight() -> f64 {
+    1.0
 }
 
 /// A training sample to insert.

@@ -1,6 +1,7 @@
 //! The data types of the journal: `New…` types are written, `…Record` types are read, and also written where both are
 //! the same.
 
+mod environment;
 mod episode;
 mod evidence;
 mod experience;
@@ -14,6 +15,7 @@ mod sampling;
 mod step;
 mod turn;
 
+pub use environment::EnvironmentStats;
 pub use episode::{NewEpisode, NewEpisodeTurn};
 pub use evidence::{Feedback, JudgingState, NewRetraction, Retraction};
 pub use experience::{

@@ -3,6 +3,7 @@
 mod choice_groups;
 mod concurrency;
 mod corruption;
+mod environments;
 mod experience;
 mod export;
 mod finalize;

@@ -1,6 +1,7 @@
 //! The estimators of `training.estimator` and their inputs.
 
 use clawhost_config::{Estimator, StepComparison, TrainingOptions};
+use clawhost_journal::SampleRecord;
 
 use super::{
     Advantage, Baselines, EpisodeStep, Scale, gae, group_relative, leave_one_out, step_advantages,
@@ -132,11 +133,29 @@ impl From<Estimator> for EstimatorConfig {
     }
 }
 
-impl From<&TrainingOptions> for EstimatorConfig {
-    fn from(options: &TrainingOptions) -> Self {
-        let (advantage, default) = (&options.advantage, Self::from(options.estimator));
+impl EstimatorConfig {
+    /// `training.estimator`, of the samples of conversations.
+    pub fn of_conversations(options: &TrainingOptions) -> Self {
+        Self::configured(options, options.estimator)
+    }
+
+    /// `training.episode_estimator`, of the samples of episodes.
+    pub fn of_episodes(options: &TrainingOptions) -> Self {
+        Self::configured(options, options.episode_estimator)
+    }
+
+    /// The estimator of this sample.
+    pub fn of(options: &TrainingOptions, sample: &SampleRecord) -> Self {
+        match sample.provenance.episode {
+            Some(_) => Self::of_episodes(options),
+            None => Self::of_conversations(options),
+        }
+    }
+
+    fn configured(options: &TrainingOptions, estimator: Estimator) -> Self {
+        let (advantage, default) = (&options.advantage, Self::from(estimator));
         Self {
-            estimator: options.estimator,
+            estimator,
             gamma: advantage.gamma.unwrap_or(default.gamma),
             lambda: advantage.gae_lambda.unwrap_or(default.lambda),
             step_coefficient: advantage.step_coef.unwrap_or(default.step_coefficient),

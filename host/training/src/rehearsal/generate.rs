@@ -115,7 +115,7 @@ fn submit(
             ..SamplingParams::default()
         },
         version: LoadedVersion::base(engine.model()),
-        priority: Priority::Teacher,
+        priority: Priority::Training,
         user: None,
     };
     let submitted = if engine.backend().is_batch_invariant() {

@@ -2,6 +2,7 @@
 
 mod play;
 pub(in crate::commands) mod rollout;
+mod top;
 
 use std::process::ExitCode;
 
@@ -11,8 +12,8 @@ use clap::{Args, Subcommand};
 /// Arguments of `clawhost env`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  clawhost env try environment.wasm --tasks tasks.jsonl --task 3\n\n\
-    See also `clawhost eval episodes` and `clawhost train --env`."
+    after_help = "Examples:\n  clawhost env try environment.wasm --tasks tasks.jsonl --task 3\n  clawhost env top --every 2\n\n\
+    See also `clawhost run --env`, `clawhost eval episodes` and `clawhost train --env`."
 )]
 pub(crate) struct EnvArgs {
     #[command(subcommand)]
@@ -23,11 +24,14 @@ pub(crate) struct EnvArgs {
 enum What {
     /// Play a task of an environment yourself
     Try(play::TryArgs),
+    /// Show what the environments of a server do: episodes, rewards and samples
+    Top(top::TopArgs),
 }
 
 /// Runs the command.
 pub(crate) fn env(args: &EnvArgs) -> Result<ExitCode> {
     match &args.what {
         What::Try(args) => play::play(args),
+        What::Top(args) => top::top(args),
     }
 }

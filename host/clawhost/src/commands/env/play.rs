@@ -11,8 +11,9 @@ use clawhost_plugins::{
     EpisodeTask, Message, Observation, Part, Plugin, Progress, Role, ToolSpec, printable,
 };
 
-use super::rollout::{call_context, load_environment};
+use super::rollout::load_environment;
 use crate::commands::plugin::load::ConfigurationFlags;
+use crate::environments::call_context;
 use crate::output::print;
 
 /// Starts a line that calls a tool.

@@ -12,14 +12,12 @@ use clawhost_episodes::{
     Task, load_tasks,
 };
 use clawhost_evaluation::statistics::Estimate;
-use clawhost_plugins::{CallContext, Kind, Plugin};
+use clawhost_plugins::{Kind, Plugin};
 
-use crate::commands::plugin::load::{limits, load_live};
+use crate::commands::plugin::load::load_live;
 use crate::config::Config;
+use crate::environments::call_context;
 use crate::progress::Progress;
-
-/// The run that calls of the environment belong to.
-const RUN: &str = "episodes";
 
 /// Flags of episodes.
 #[derive(Debug, Args)]
@@ -70,6 +68,7 @@ impl RolloutArgs {
             wall_limit: Duration::from_secs(self.wall_limit),
             unit,
             sampling,
+            ..EpisodeOptions::default()
         })
     }
 
@@ -101,21 +100,6 @@ pub(in crate::commands) fn load_environment(file: &Path, config: &Config) -> Res
         plugin.kind()
     );
     Ok(plugin)
-}
-
-/// Settings and limits of the environment's calls.
-pub(in crate::commands) fn call_context(
-    config: &Config,
-    plugin: &Plugin,
-    seed: u64,
-) -> CallContext {
-    CallContext {
-        run_id: RUN.to_owned(),
-        seed,
-        limits: limits(config, plugin),
-        settings: config.plugins.settings(plugin.name()),
-        ..CallContext::default()
-    }
 }
 
 /// The tasks of a split.

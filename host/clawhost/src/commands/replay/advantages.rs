@@ -5,7 +5,7 @@
 //! here. Samples that are too stale for the next step are left out; checks that training makes only at the start of the
 //! step (length, for example) are not made here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Context, Result};
 use clawhost_journal::{Journal, SampleRecord, TurnId};
@@ -70,7 +70,7 @@ pub(super) fn next_batch(
     components: &Components,
     judged: &BTreeMap<TurnId, ReplayedReward>,
 ) -> Result<NextBatch> {
-    let queue = select_next_samples(journal, options, components.estimator().is_some())?;
+    let queue = select_next_samples(journal, options)?;
     let mut baselines = Baselines::new(options.baseline_rate, options.initial_baseline);
     if let Some(text) = journal.meta(BASELINES)? {
         baselines = baselines.with_json(&text)?;
@@ -212,11 +212,14 @@ impl BatchEstimation<'_> {
         {
             return Ok(estimates);
         }
+        let Some((first, _)) = rewarded.first() else {
+            return Ok(Vec::new());
+        };
+        let estimator = EstimatorConfig::of(self.options, first);
         let rewarded: Vec<RewardedSample<'_>> = rewarded
             .iter()
             .map(|(sample, reward)| shaped_sample(self.options, sample, *reward))
             .collect();
-        let estimator = EstimatorConfig::from(self.options);
         Ok(estimator.estimate(&rewarded, self.baselines))
     }
 
@@ -232,39 +235,40 @@ impl BatchEstimation<'_> {
             .zip(estimates)
             .enumerate()
             .filter(|(_, (_, estimate))| estimate.reward.is_some())
-            .map(|(at, (sample, _))| (at, sample.group.as_str()));
+            .map(|(at, (sample, _))| (at, sample));
         let is_component = self.components.estimator().is_some();
-        if is_component || self.options.estimator.needs_groups() {
-            let mut groups: Vec<(&str, Vec<usize>)> = Vec::new();
-            for (at, group) in queued {
-                match groups.iter_mut().find(|(name, _)| *name == group) {
-                    Some((_, members)) => members.push(at),
-                    None => groups.push((group, vec![at])),
-                }
+        let mut units: Vec<Vec<usize>> = Vec::new();
+        // Index in `units` of each set of samples that are compared with each other.
+        let mut sets: HashMap<Option<&str>, usize> = HashMap::new();
+        for (at, sample) in queued {
+            let estimator = EstimatorConfig::of(self.options, sample).estimator;
+            let next = units.len();
+            let unit = if is_component || estimator.needs_groups() {
+                *sets.entry(Some(&sample.group)).or_insert(next)
+            } else if estimator.comparison_scope() == ComparisonScope::Batch {
+                *sets.entry(None).or_insert(next)
+            } else {
+                next
+            };
+            match units.get_mut(unit) {
+                // What does not fit the batch stays in the queue.
+                Some(members)
+                    if sets.get(&None) == Some(&unit)
+                        && members.len() >= self.options.batch_size => {}
+                Some(members) => members.push(at),
+                None => units.push(vec![at]),
             }
-            let groups = groups.into_iter().map(|(_, members)| members);
-            if !is_component {
-                return groups.collect();
-            }
-            let mut all: Vec<usize> = Vec::new();
-            for group in groups {
-                if all.len() < self.options.batch_size {
-                    all.extend(group);
-                }
-            }
-            return vec![all];
         }
-        match self.options.estimator.comparison_scope() {
-            ComparisonScope::Batch => {
-                vec![
-                    queued
-                        .map(|(at, _)| at)
-                        .take(self.options.batch_size)
-                        .collect(),
-                ]
-            }
-            _ => queued.map(|(at, _)| vec![at]).collect(),
+        if !is_component {
+            return units;
         }
+        let mut all: Vec<usize> = Vec::new();
+        for group in units {
+            if all.len() < self.options.batch_size {
+                all.extend(group);
+            }
+        }
+        vec![all]
     }
 }
 

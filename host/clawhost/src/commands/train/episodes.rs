@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use clawhost_config::{Estimator, StepComparison, TrainingMethod, TrainingOptions};
+use clawhost_config::{TrainingMethod, TrainingOptions};
 use clawhost_episodes::{
     EpisodeRecord, EpisodeReport, EpisodeRunner, EpisodeSource, SampleUnit, Task, choose_tasks,
     is_recorded, plan_groups, record_episode,
@@ -121,17 +121,11 @@ pub(super) fn train(args: &TrainArgs, env: &Path) -> Result<ExitCode> {
     run.run(args.steps.unwrap_or(DEFAULT_STEPS))
 }
 
-/// The options of training on episodes: those of the configuration, except that there are only rewards, that the estimator
-/// compares the episodes of a task unless another one than the default is configured, and that a step takes all episodes of
-/// its round.
+/// The options of training on episodes: those of the configuration, except that there are only rewards, and that a step takes
+/// all episodes of its round.
 fn training_options(configured: &TrainingOptions) -> TrainingOptions {
     let mut options = configured.clone();
     options.method = TrainingMethod::Binary;
-    if options.estimator == Estimator::Baseline {
-        // GRPO, in which a trajectory counts once, whatever number of samples it gave.
-        options.estimator = Estimator::Step;
-        options.advantage.step_comparison = Some(StepComparison::Trajectory);
-    }
     options.min_batch_size = 1;
     options.batch_size = MAX_BATCH;
     options
@@ -234,6 +228,7 @@ impl Run<'_> {
             model: self.model,
             sampling: &self.runner.options.sampling,
             tokenizer: self.runner.engine.tokenizer(),
+            weight: 1.0,
         };
         let mut recorded = Ok(());
         let record = |record: &EpisodeRecord| {

@@ -42,7 +42,7 @@ const JOURNAL: &str = "journal.sqlite";
     training.max_staleness versions old are dropped; raise it to train on a long queue. A run that was \
     interrupted continues where it stopped, with the same result.\n\n\
     With --env: each step runs a group of episodes for several tasks with the newest version, records them, and trains on \
-    them by rewards, with GRPO instead of the default estimator baseline. --steps counts from the first start on a data directory: a run \
+    them by rewards, with training.episode_estimator (GRPO over trajectories by default). --steps counts from the first start on a data directory: a run \
     that was interrupted continues. A server on the directory serves the last version."
 )]
 pub(crate) struct TrainArgs {

@@ -68,26 +68,43 @@ impl Estimator {
         }
     }
 
+    /// The name in configuration files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Estimator::Raw => "raw",
+            Estimator::Baseline => "baseline",
+            Estimator::Group => "group",
+            Estimator::GroupMean => "group-mean",
+            Estimator::MaxRl => "max-rl",
+            Estimator::Rloo => "rloo",
+            Estimator::Batch => "batch",
+            Estimator::BatchStd => "batch-std",
+            Estimator::Step => "step",
+            Estimator::Gae => "gae",
+            Estimator::ReinforcePlusPlus => "reinforce++",
+        }
+    }
+
     /// Whether this estimator compares the samples of a group.
     pub fn needs_groups(self) -> bool {
         self.comparison_scope() == ComparisonScope::Group
     }
 }
 
-/// What a step is compared with. Default: the same step of the group's other trajectories.
+/// What a step is compared with. Default: whole trajectories.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum StepComparison {
     /// Steps with the same index, for tasks where step n of one trajectory resembles step n of another.
-    #[default]
     StepIndex,
     /// Whole trajectories, scored by the outcome and the mean of all votes; each step gets its trajectory's advantage.
+    #[default]
     Trajectory,
 }
 
-/// `[training.advantage]`. A key that the configured `training.estimator` does not use is rejected.
+/// `[training.advantage]`. A key that neither `training.estimator` nor `training.episode_estimator` uses is rejected.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdvantageOptions {
@@ -104,10 +121,11 @@ pub struct AdvantageOptions {
     /// `step`: factor on the mean of a step's votes, added to the outcome of its trajectory. Default 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_coef: Option<f64>,
-    /// `step`: what a step is compared with, `step-index` or `trajectory`. Default `step-index`.
+    /// `step`: what a step is compared with, `step-index` or `trajectory`. Default `trajectory`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_comparison: Option<StepComparison>,
-    /// Scale the advantages of all tokens of a batch to mean 0 and standard deviation 1. Default: true for `reinforce++`,
+    /// Scale the advantages of all tokens of a batch to mean 0 and standard deviation 1, apart for conversations and for
+    /// episodes. Default: true for `reinforce++`,
     /// else false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whiten: Option<bool>,
@@ -130,7 +148,11 @@ pub struct AdvantageOptions {
 const REWARD_KL: f64 = 0.01;
 
 impl AdvantageOptions {
-    pub(super) fn validate(&self, estimator: Estimator) -> Result<(), OptionsError> {
+    pub(super) fn validate(
+        &self,
+        estimator: Estimator,
+        episode_estimator: Estimator,
+    ) -> Result<(), OptionsError> {
         use Estimator::{Gae, ReinforcePlusPlus, Step};
         let supported: [(&'static str, Option<f64>, &[Estimator]); 4] = [
             (
@@ -146,10 +168,13 @@ impl AdvantageOptions {
             ),
             ("training.advantage.step_coef", self.step_coef, &[Step]),
         ];
-        const UNUSED: &str = "is not used by this training.estimator; remove it";
+        const UNUSED: &str =
+            "is used by neither training.estimator nor training.episode_estimator; remove it";
         for (key, value, estimators) in supported {
             let Some(value) = value else { continue };
-            require(estimators.contains(&estimator), key, value, UNUSED)?;
+            let used = [estimator, episode_estimator];
+            let used = used.iter().any(|one| estimators.contains(one));
+            require(used, key, value, UNUSED)?;
             if key == "training.advantage.gamma" || key == "training.advantage.gae_lambda" {
                 require_fraction(key, value)?;
             } else {
@@ -162,7 +187,7 @@ impl AdvantageOptions {
                 StepComparison::Trajectory => "trajectory",
             };
             require(
-                estimator == Step,
+                estimator == Step || episode_estimator == Step,
                 "training.advantage.step_comparison",
                 name,
                 UNUSED,
@@ -228,9 +253,13 @@ impl AdvantageOptions {
 mod tests {
     use super::*;
 
-    fn validation_error(estimator: Estimator, text: &str) -> String {
+    fn validation_error(estimators: (Estimator, Estimator), text: &str) -> String {
         let options: AdvantageOptions = toml::from_str(text).unwrap();
-        options.validate(estimator).unwrap_err().to_string()
+        let (estimator, episodes) = estimators;
+        options
+            .validate(estimator, episodes)
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
@@ -239,17 +268,17 @@ mod tests {
             (
                 Estimator::Baseline,
                 "gamma = 0.9",
-                "training.advantage.gamma = 0.9: is not used by this training.estimator; remove it",
+                "training.advantage.gamma = 0.9: is used by neither training.estimator nor training.episode_estimator; remove it",
             ),
             (
                 Estimator::ReinforcePlusPlus,
                 "gae_lambda = 0.9",
-                "training.advantage.gae_lambda = 0.9: is not used by this training.estimator; remove it",
+                "training.advantage.gae_lambda = 0.9: is used by neither training.estimator nor training.episode_estimator; remove it",
             ),
             (
                 Estimator::Gae,
                 "step_comparison = \"trajectory\"",
-                "training.advantage.step_comparison = trajectory: is not used by this training.estimator; remove it",
+                "training.advantage.step_comparison = trajectory: is used by neither training.estimator nor training.episode_estimator; remove it",
             ),
             (
                 Estimator::Gae,
@@ -267,8 +296,21 @@ mod tests {
                 "training.advantage.overlong_buffer = 5: must be at least 1 and at most training.advantage.overlong_length",
             ),
         ] {
-            assert_eq!(validation_error(estimator, text), message);
+            let estimators = (estimator, Estimator::Group);
+            assert_eq!(validation_error(estimators, text), message);
         }
+    }
+
+    #[test]
+    fn keys_of_the_step_estimator_are_for_episodes() {
+        let options: AdvantageOptions =
+            toml::from_str("step_comparison = \"step-index\"\nstep_coef = 0.5").unwrap();
+        options
+            .validate(Estimator::Baseline, Estimator::Step)
+            .unwrap();
+        options
+            .validate(Estimator::Baseline, Estimator::Rloo)
+            .unwrap_err();
     }
 
     #[test]

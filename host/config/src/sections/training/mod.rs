@@ -92,6 +92,9 @@ pub struct TrainingOptions {
     pub num_minibatches: usize,
     /// Advantage estimator. Default `baseline`.
     pub estimator: Estimator,
+    /// Advantage estimator of the samples of episodes, which compares the episodes of a task: `group`, `group-mean`, `max-rl`,
+    /// `rloo` or `step`. Default `step`.
+    pub episode_estimator: Estimator,
     /// Parameters of the estimator, reward shaping and whitening.
     pub advantage: AdvantageOptions,
     /// How far a step moves a reward baseline towards the batch mean, 0 to 1. Each user has two baselines: one for replies to
@@ -166,6 +169,7 @@ impl Default for TrainingOptions {
             target_kl: 0.0,
             num_minibatches: 1,
             estimator: Estimator::default(),
+            episode_estimator: Estimator::Step,
             advantage: AdvantageOptions::default(),
             baseline_rate: 0.5,
             initial_baseline: 0.0,
@@ -287,7 +291,14 @@ impl TrainingOptions {
             self.teacher.distillation_weight,
             "leaves nothing to train, since training.teacher.reward_weight does not either; raise one of them, or set training.pairs.loss",
         )?;
-        self.advantage.validate(self.estimator)?;
+        require(
+            self.episode_estimator.needs_groups(),
+            "training.episode_estimator",
+            self.episode_estimator.name(),
+            "does not compare the episodes of a task; use \"step\", \"group\", \"group-mean\", \"max-rl\" or \"rloo\"",
+        )?;
+        self.advantage
+            .validate(self.estimator, self.episode_estimator)?;
         self.loss.validate()?;
         self.pairs.validate()?;
         self.rehearsal.validate()?;
