@@ -1,9 +1,4 @@
 //! Bad input and misbehaving clients: clear errors in OpenAI's format, and the server keeps serving.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test may fail by panicking"
-)]
 
 use std::path::Path;
 

@@ -3,11 +3,6 @@
 //!
 //! The model is scripted: users get the same reply every time, and a judge gets the same ranking for every order of the
 //! replies.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test may fail by panicking"
-)]
 
 use std::path::{Path, PathBuf};
 

@@ -1,9 +1,4 @@
 //! The command line: help with examples, and one-line errors that name the fix.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test may fail by panicking"
-)]
 
 use std::net::TcpListener;
 use std::path::Path;

@@ -1,10 +1,5 @@
 //! Durability: a clean stop leaves one complete file, a backup taken while serving is consistent, a damaged journal is
 //! rejected with instructions, adapters unknown to the journal are kept, and a full disk leaves no turn open.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test may fail by panicking"
-)]
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,4 @@
 //! The demo, the README's first command, reports that the shipped policy learned, for every seed.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use clawhost_tests::{Command, repeats};
 use serde_json::Value;

@@ -1,9 +1,4 @@
 //! `clawhost eval personalize` over real servers: its JSON output, and invalid arguments.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test may fail by panicking"
-)]
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,5 +1,4 @@
 //! A correction is in the prompts of the next conversations, and the weights learn it from the policy that reads it.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::time::Duration;
 

@@ -1,10 +1,5 @@
 //! Training uses the feedback on a reply relative to the user's usual feedback at that point; samples that never train
 //! are counted in the status output.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test may fail by panicking"
-)]
 
 use clawhost::serve::{Server, Settings};
 use clawhost_journal::{Journal, NewStep, SampleRecord, StepOutcome, TurnId};

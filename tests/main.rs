@@ -2,6 +2,12 @@
 //!
 //! They are one binary, because each binary links the whole program: `cargo test --test integration crash` runs one
 //! module.
+#![allow(
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test may fail by panicking, and may print its figures"
+)]
 
 mod bad_input;
 mod choice_groups;

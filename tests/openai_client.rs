@@ -3,11 +3,6 @@
 //!
 //! Needs a Python with `tests/clients/requirements.txt` installed, set in `CLAWHOST_CLIENTS_PYTHON`; `.ci/clients`
 //! creates one.
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test may fail by panicking, and this one reports when it cannot run"
-)]
 
 use std::ffi::OsStr;
 use std::process::Command;

@@ -1,6 +1,5 @@
 //! One adapter for each user: two users with opposite wishes at once each get theirs, also after a restart, where one adapter
 //! for both cannot.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,5 @@
 //! Plugin authoring commands: their JSON output matches the schemas, and missing grants are rejected with the grant
 //! command.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test may fail by panicking"
-)]
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,4 @@
 //! Readiness depends on chat, not on training.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use clawhost_tests::TestServer;
 

@@ -1,6 +1,5 @@
 //! Release control while training: a promotion applies to the next request, a rollback reverts it, a pinned version
 //! stays active during training and across restarts, and unpinning publishes what was trained meanwhile.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use clawhost::serve::{Server, Settings};
 use clawhost_tests::{Client, TestServer, configuration, user};

@@ -1,7 +1,6 @@
 //! Hot reload of plugins: a new build judges the next turn, or takes part in the next training step; a broken build is
 //! rejected with its reason and the previous one stays in use; every turn is judged exactly once. A judge whose grant
 //! is revoked is not called until it is granted again.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

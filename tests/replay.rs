@@ -1,6 +1,5 @@
 //! Replay of recorded turns: the same judge gives the same verdicts, another judge's changed verdicts are listed,
 //! output is deterministic, and the journal is unchanged.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::path::Path;
 

@@ -1,5 +1,4 @@
 //! A repeated request is a retry: its reply is a sibling of the first, and is not feedback on it.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use clawhost_journal::{JudgingState, MatchDecision, TurnState};
 use clawhost_tests::{Script, TestServer};

@@ -3,11 +3,6 @@
 //!
 //! They are recorded by the engine in batched decode steps with prefix caching, and computed by `Model::score`, the
 //! differentiated forward pass, over the whole sequence and from the adapter's files.
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test may fail by panicking, and this one prints its figures"
-)]
 
 use clawhost_cpu::{CpuModel, CpuWeights};
 use std::collections::{BTreeMap, BTreeSet};

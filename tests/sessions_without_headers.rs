@@ -1,6 +1,5 @@
 //! Clients without special headers: their turns are grouped into sessions, matched with their next state, judged and
 //! explained.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use clawhost_chat::Message;
 use clawhost_journal::{JudgingState, TurnId, TurnKind, TurnRecord, VerdictOutcome};

@@ -1,9 +1,4 @@
 //! A signal stops the server gracefully; a second one stops it at once.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test may fail by panicking"
-)]
 
 use clawhost_journal::{Journal, TurnId, TurnState};
 use clawhost_tests::{Client, Command, Script, WAIT_TIMEOUT, user};

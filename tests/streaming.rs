@@ -3,11 +3,6 @@
 //! Times are compared only within one reply, so that the test does not depend on the machine. What else the machine does
 //! may delay any token of any reply, so one reply that streams as promised is enough: a server that holds text back holds
 //! it back in all of them.
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test may fail by panicking, and this one prints its figures"
-)]
 
 use std::time::{Duration, Instant};
 

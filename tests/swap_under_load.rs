@@ -1,10 +1,5 @@
 //! Publishing an adapter does not stall, reject or abort requests: sixteen streams, twenty swaps, no failed request;
 //! each stream finishes on the version it started with, and later streams start on newer versions.
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test may fail by panicking, and this one prints its figures"
-)]
 
 use clawhost_cpu::CpuModel;
 use std::sync::Arc;

@@ -1,10 +1,5 @@
 //! Golden transcripts of plugins that use the capabilities `model`, `http` and `state`: models and HTTP return the answers
 //! of the transcript, state is in memory, nothing real is accessed and no grants are needed.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test may fail by panicking"
-)]
 
 use std::path::{Path, PathBuf};
 

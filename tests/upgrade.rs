@@ -1,10 +1,5 @@
 //! A data directory of an earlier version opens, migrates, serves the same adapter and goes on learning; the
 //! configuration of that time gives errors that name the new keys. See `fixtures/old_data_directory/README.md`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test may fail by panicking"
-)]
 
 use clawhost::config::Config;
 use clawhost::serve::{Server, Settings};

@@ -3,12 +3,6 @@
 //!
 //! `.ci/clients` installs the clients from the package registries. Without them a test prints which are missing, and
 //! fails if `CI` is `true`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test may fail by panicking, and this one prints what it cannot run"
-)]
 
 mod clients;
 mod model;

@@ -3,11 +3,6 @@
 //!
 //! One test per case, `case_01_…` to `case_30_…`, in the order of the list in the design. Each file holds related
 //! cases; `guest` builds components from core WebAssembly, `hosting` runs them.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test may fail by panicking"
-)]
 
 mod handles;
 mod hosting;

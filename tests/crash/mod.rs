@@ -3,12 +3,6 @@
 //!
 //! The kill points are drawn from a seed and counted in progress (text chunks, replies, samples, checkpoint files), not
 //! in time. `mixed` adds other ways to end a run: SIGTERM and a full disk.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test may fail by panicking, and this one prints its figures"
-)]
 
 mod checks;
 mod mixed;

@@ -3,11 +3,6 @@
 //!
 //! These tests use the command line and the real network code: the sites are sockets on this machine, the components
 //! core WebAssembly. The single rules are unit-tested where they are defined.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test may fail by panicking"
-)]
 
 mod command;
 mod origins;

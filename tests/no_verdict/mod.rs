@@ -2,7 +2,6 @@
 //! change any mean; the server and the judge continue.
 //!
 //! The judges are WebAssembly text, so that each fails in exactly one way.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 mod judge;
 mod training_result;

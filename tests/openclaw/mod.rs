@@ -9,12 +9,6 @@
 //! | `home` | OpenClaw in a temporary home directory |
 //! | `recording` | OpenClaw's first request, before there is a model |
 //! | `checkpoint` | the model, completed with the lines that OpenClaw always sends |
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test may fail by panicking, and this one reports when it cannot run and what it measured"
-)]
 
 mod checkpoint;
 mod home;

@@ -4,12 +4,6 @@
 //! The training data is fixed: conversations that a server collected and judged, with rewards and hints. Each run is a
 //! child process that trains the queue (`clawhost train`), is observed through its log, and is killed shortly after a
 //! log line drawn from a seed. The last logged phase tells in which phase it was killed.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test may fail by panicking, and this one prints its figures"
-)]
 
 mod commands;
 mod outcome;

@@ -1,8 +1,6 @@
 //! Promise: transcripts are held against a component, and the partials of a loss against the slopes of its
 //! value. The components are those that are checked in, so no tool is needed.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,7 +1,5 @@
 //! Promise: a new plugin's folder is whole, and nothing that was there is touched.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,11 +3,6 @@
 //! These tests are in this package because cargo tells only its tests the path of the program.
 
 #![cfg(target_os = "linux")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test may fail by panicking"
-)]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,5 +1,4 @@
 //! `clawhost run --tls-cert --tls-key` serves https to a client that trusts the certificate.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};

@@ -2,11 +2,6 @@
 //! to the same digest.
 //!
 //! Needs the tools of these languages, as `languages` does.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test may fail by panicking"
-)]
 
 use std::fs;
 

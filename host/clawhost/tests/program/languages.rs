@@ -4,12 +4,6 @@
 //!
 //! Needs the tools of all languages, so all tests but one run only when `CLAWHOST_AUTHOR_TOOLS` is `1`; then a missing
 //! tool is a failure. `.ci/author-tools` installs them, `.ci/run` does both.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test may fail by panicking, and skipped tests print a reason"
-)]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -2,11 +2,6 @@
 //!
 //! Needs bubblewrap: `CLAWHOST_BWRAP`, or `bwrap` on `PATH`. Without it, or where it may not create namespaces, every test
 //! returns at once and says so.
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test may fail by panicking, and says when it tests nothing"
-)]
 
 use std::path::PathBuf;
 use std::process::Command;

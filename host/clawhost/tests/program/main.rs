@@ -1,4 +1,10 @@
 //! Tests that need the real `clawhost` program; the workspace's other tests call it as a library.
+#![allow(
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test may fail by panicking, and may print its figures"
+)]
 
 mod compile_component;
 mod https;

@@ -1,9 +1,4 @@
 //! `clawhost train --env` continues after `kill -9`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test may fail by panicking"
-)]
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -3,7 +3,6 @@
 //! The tests of the `clawhost` command cover the real compiler subprocess; here shell scripts replace it.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! A component that was built for an earlier 0.1 contract loads and runs.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
-
 use super::common::{call, default_limits, host, judge, trajectory};
 use clawhost_plugins::{FaultKind, Grants, Kind, Profile};
 

@@ -1,8 +1,6 @@
 //! In the deterministic profile the same input gives the same verdict and uses the same fuel. Components that try to
 //! distinguish two calls are cases 24 and 25 of `tests/containment`.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
-
 use std::time::Duration;
 
 use std::sync::Arc;

@@ -1,7 +1,5 @@
 //! Inspection reports the kind and imports of a component without running it.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
-
 use super::common::host;
 use clawhost_plugins::{Grants, Kind, Profile, embedded_component};
 

@@ -1,8 +1,6 @@
 //! A judge can call granted models within its budgets and gets their errors. `tests/containment` tests attempts to
 //! exceed the grants.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
-
 use std::time::Duration;
 
 use std::sync::Arc;

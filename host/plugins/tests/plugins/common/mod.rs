@@ -1,7 +1,5 @@
 //! Small plugin hosts and a call of a judge.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
