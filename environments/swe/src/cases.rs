@@ -73,6 +73,7 @@ fn tests_and_runners_are_protected() {
         "tests/a.py",
         "lib/tests/deep/b.txt",
         "tests",
+        "app/tests.py",
         "src/test_a.py",
         "a_test.go",
         "x.spec.js",

@@ -61,8 +61,8 @@ fn is_test(path: &str) -> bool {
         || file.contains(".spec.")
         || file.ends_with(".pth")
         || FILES.contains(&file)
-        // A file in place of such a directory, too.
-        || DIRECTORIES.contains(&file)
+        // A file in place of such a directory, and a module that would be loaded instead of it.
+        || DIRECTORIES.contains(&stem)
         || parts.any(|part| DIRECTORIES.contains(&part))
 }
 
