@@ -84,12 +84,24 @@ impl Component {
     }
 }
 
+/// The libraries of environments with machines.
+const MACHINE_LIBRARIES: [&str; 2] = ["task-json", "task-machine"];
+
 /// All components, sorted by name.
 pub const COMPONENTS: &[Component] = &[
     component("advantage-rloo", Package, &[]),
     component("environment-guess", Package, &[]),
-    environment("environment-terminal", "environments/terminal"),
-    environment("environment-toolcall", "environments/toolcall"),
+    environment("environment-swe", "environments/swe", &MACHINE_LIBRARIES),
+    environment(
+        "environment-terminal",
+        "environments/terminal",
+        &MACHINE_LIBRARIES,
+    ),
+    environment(
+        "environment-toolcall",
+        "environments/toolcall",
+        &["task-json"],
+    ),
     component("filter-minimal", Example, &[]),
     component("gate-minimal", Example, &[]),
     component("group-judge-rank", Package, &["asking"]),
@@ -121,12 +133,16 @@ const fn component(
 }
 
 /// An environment that reads tasks, whose package is in `folder`.
-const fn environment(name: &'static str, folder: &'static str) -> Component {
+const fn environment(
+    name: &'static str,
+    folder: &'static str,
+    libraries: &'static [&'static str],
+) -> Component {
     Component {
         name,
         method: Package,
         folder,
-        libraries: &["task-json"],
+        libraries,
     }
 }
 

@@ -16,15 +16,12 @@ mod tools;
 mod cases;
 
 use clawhost_sdk::environment::{Observation, Outcome, Status, Task, Transition};
-use clawhost_sdk::sandbox::{self, Command, Exit, Machine, Spec};
+use clawhost_sdk::sandbox::{self, Machine};
 use clawhost_sdk::{Environment, Message, Metric, PluginError, Role};
+use task_machine::{Done, Test, create, failure, prepare, settle};
 
-use crate::task::{Test, Work};
+use crate::task::Work;
 
-/// Bytes of output that an observation has at most.
-const MAX_OUTPUT: u32 = 8 << 10;
-/// Time limit of a setup command.
-const SETUP_TIMEOUT_MS: u32 = 60_000;
 /// What a policy with tools is told first.
 const SYSTEM: &str =
     "You work in a Linux machine, in the directory /work. Call submit when the task is done.";
@@ -42,77 +39,12 @@ pub struct Terminal {
     submitted: bool,
 }
 
-/// What became of an operation in a machine.
-enum Done<T> {
-    Value(T),
-    /// The request was rejected: for the policy to read.
-    Rejected(String),
-    /// The machine has ended, which only what runs in it can cause.
-    Ended,
-}
-
-/// Tells what the policy caused from what the host failed at.
-fn settle<T>(result: Result<T, sandbox::Error>) -> Result<Done<T>, PluginError> {
-    Ok(match result {
-        Ok(value) => Done::Value(value),
-        Err(sandbox::Error::Denied(why) | sandbox::Error::QuotaExceeded(why)) => {
-            Done::Rejected(why)
-        }
-        Err(sandbox::Error::NotFound(_)) => Done::Ended,
-        Err(error) => return Err(failure(error)),
-    })
-}
-
-/// A failure that is not the policy's.
-fn failure(error: sandbox::Error) -> PluginError {
-    match error {
-        sandbox::Error::Denied(why) => PluginError::Denied(why),
-        sandbox::Error::NotFound(why)
-        | sandbox::Error::QuotaExceeded(why)
-        | sandbox::Error::Unavailable(why) => PluginError::Transient(why),
-        sandbox::Error::Timeout => {
-            PluginError::Transient("a machine did not answer in time".to_owned())
-        }
-    }
-}
-
-/// A command line of `/bin/sh`.
-fn shell(line: &str, timeout_ms: u32) -> Command {
-    Command {
-        argv: ["/bin/sh", "-c", line].map(str::to_owned).to_vec(),
-        stdin: Vec::new(),
-        env: Vec::new(),
-        workdir: None,
-        timeout_ms,
-        max_output: MAX_OUTPUT,
-    }
-}
-
 impl Environment for Terminal {
     fn reset(task: Task, _seed: u64) -> Result<(Terminal, Observation), PluginError> {
         let invalid = |why: String| PluginError::InvalidInput(format!("task {}: {why}", task.id));
-        let work = Work::parse(&task.payload).map_err(&invalid)?;
-        let spec = Spec {
-            profile: work.profile.clone(),
-            image: None,
-            env: Vec::new(),
-            workdir: None,
-        };
-        let machine = sandbox::create(&spec).map_err(failure)?;
-        for (path, text) in &work.files {
-            let written = machine.write_file(path, text.as_bytes());
-            written.map_err(failure)?;
-        }
-        for line in &work.setup {
-            let output = machine.exec(&shell(line, SETUP_TIMEOUT_MS));
-            let output = output.map_err(failure)?;
-            if output.exit != Exit::Code(0) {
-                let seen = observation::of_output(&output);
-                return Err(invalid(format!(
-                    "the setup command `{line}` failed: {seen}"
-                )));
-            }
-        }
+        let work = Work::parse(&task.payload).map_err(invalid)?;
+        let machine = create(&work.profile)?;
+        prepare(&machine, &task.id, &work.files, &work.setup)?;
         let mut messages = Vec::new();
         if !work.tools.is_empty() {
             messages.push(Message::new(Role::System, SYSTEM));
@@ -166,7 +98,12 @@ impl Environment for Terminal {
         let failures = match self.submission()? {
             Some(machine) => self.failures(&machine)?,
             None => {
-                let lost = |test: &Test| format!("{}: the machine has ended", test.command);
+                let lost = |test: &Test| {
+                    format!(
+                        "{}: the machine has ended or its files cannot be read",
+                        test.command
+                    )
+                };
                 self.work.tests.iter().map(lost).collect()
             }
         };
@@ -222,20 +159,21 @@ impl Terminal {
         settle(machine.write_file(path, text.as_bytes())).map(|_| ())
     }
 
-    /// A fresh machine with the files that the policy left. None if it ended its machine. The policy's machine is
+    /// A fresh machine with the files that the policy left. None if it left none that can be taken out. The policy's machine is
     /// released first, so that episodes that are graded do not wait for each other's.
     fn submission(&mut self) -> Result<Option<Machine>, PluginError> {
         self.terminal = None;
         let Some(machine) = self.machine.take() else {
             return Ok(None);
         };
-        let snapshot = match machine.snapshot() {
-            Ok(snapshot) => snapshot,
-            Err(sandbox::Error::NotFound(_)) => return Ok(None),
-            Err(error) => return Err(failure(error)),
+        let Done::Value(snapshot) = settle(machine.snapshot())? else {
+            return Ok(None);
         };
         drop(machine);
-        sandbox::restore(&snapshot).map(Some).map_err(failure)
+        match sandbox::restore(&snapshot) {
+            Err(sandbox::Error::QuotaExceeded(_)) => Ok(None),
+            restored => restored.map(Some).map_err(failure),
+        }
     }
 
     /// The tests that fail, with the reason.
@@ -258,16 +196,6 @@ impl Terminal {
                 Done::Ended => return Ok(Some(format!("{path} cannot be written"))),
             }
         }
-        Ok(
-            match settle(machine.exec(&shell(&test.command, test.timeout_ms)))? {
-                Done::Value(output) => test.failure(&output),
-                Done::Rejected(why) => {
-                    let task = &self.id;
-                    let why = format!("task {task}: the test `{}`: {why}", test.command);
-                    return Err(PluginError::InvalidInput(why));
-                }
-                Done::Ended => Some("the machine has ended".to_owned()),
-            },
-        )
+        test.run(&self.id, machine)
     }
 }

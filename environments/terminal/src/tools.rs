@@ -3,8 +3,9 @@
 use clawhost_sdk::sandbox;
 use clawhost_sdk::{PluginError, ToolCall, ToolSpec};
 use task_json::Json;
+use task_machine::{ENDED, exec, failure, shell};
 
-use crate::{Done, Terminal, observation, settle, shell};
+use crate::{Terminal, observation};
 
 /// Default and largest time limit of `shell_exec`, in seconds.
 const DEFAULT_TIMEOUT: f64 = 30.0;
@@ -14,7 +15,6 @@ const QUIET_MS: u32 = 300;
 const SCREEN_MS: u32 = 10_000;
 const ROWS: u16 = 24;
 const COLUMNS: u16 = 80;
-const ENDED: &str = "error: the machine has ended";
 
 /// A tool of this environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,14 +116,11 @@ impl Terminal {
         let Some(machine) = &self.machine else {
             return Ok(ENDED.to_owned());
         };
-        Ok(match settle(machine.exec(&shell(line, timeout_ms)))? {
-            Done::Value(output) => observation::of_output(&output),
-            Done::Rejected(why) => format!("error: {why}"),
-            Done::Ended => {
-                self.machine = None;
-                ENDED.to_owned()
-            }
-        })
+        let seen = exec(machine, &shell(line, timeout_ms))?;
+        if seen.is_none() {
+            self.machine = None;
+        }
+        Ok(seen.unwrap_or_else(|| ENDED.to_owned()))
     }
 
     /// Types into the terminal, which is opened first if there is none, and returns its screen.
@@ -155,7 +152,7 @@ impl Terminal {
             Err(sandbox::Error::NotFound(why) | sandbox::Error::QuotaExceeded(why)) => {
                 Ok(format!("error: {why}"))
             }
-            Err(error) => Err(crate::failure(error)),
+            Err(error) => Err(failure(error)),
         }
     }
 }

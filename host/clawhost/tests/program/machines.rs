@@ -35,9 +35,9 @@ fn bwrap() -> Option<PathBuf> {
     None
 }
 
-struct Fixture {
-    plugin: Plugin,
-    sandboxes: Sandboxes,
+pub(crate) struct Fixture {
+    pub(crate) plugin: Plugin,
+    pub(crate) sandboxes: Sandboxes,
     dir: tempfile::TempDir,
 }
 
@@ -47,7 +47,7 @@ impl Fixture {
     }
 
     /// `profile`: lines of the profile `default`.
-    fn with(component: &[u8], profile: &str, supervisor: &str) -> Option<Self> {
+    pub(crate) fn with(component: &[u8], profile: &str, supervisor: &str) -> Option<Self> {
         let toml = format!(
             "[sandbox]\nbwrap = {:?}\n[sandbox.profiles.default]\n{profile}",
             bwrap()?
@@ -78,11 +78,14 @@ impl Fixture {
         })
     }
 
-    async fn start(&self, payload: &Value) -> (Episode, Observation) {
+    pub(crate) async fn start(&self, payload: &Value) -> (Episode, Observation) {
         self.try_start(payload).await.unwrap()
     }
 
-    async fn try_start(&self, payload: &Value) -> Result<(Episode, Observation), FaultKind> {
+    pub(crate) async fn try_start(
+        &self,
+        payload: &Value,
+    ) -> Result<(Episode, Observation), FaultKind> {
         let task = EpisodeTask {
             id: "t".to_owned(),
             instruction: "Do it.".to_owned(),
@@ -108,7 +111,7 @@ impl Fixture {
     }
 
     /// Waits until no machine is left, and returns the files of leases and snapshots.
-    async fn left(&self) -> Vec<PathBuf> {
+    pub(crate) async fn left(&self) -> Vec<PathBuf> {
         while !self.sandboxes.leases().is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -135,7 +138,7 @@ fn call(name: &str, arguments: &Value) -> Message {
     action
 }
 
-async fn act(episode: &mut Episode, name: &str, arguments: Value) -> (String, Progress) {
+pub(crate) async fn act(episode: &mut Episode, name: &str, arguments: Value) -> (String, Progress) {
     let transition = episode.step(&call(name, &arguments)).await.outcome.unwrap();
     let seen = transition.observation.messages[0].visible_text();
     (seen, transition.progress)
@@ -243,6 +246,8 @@ async fn changing_what_tests_use_gains_nothing() {
         "rm -rf check.sh expected; ln -s /dev/null check.sh; echo 41 > answer.txt; ln -s /work expected",
     ];
     let outcome = fixture.play(&payload, &forged).await;
+    assert_eq!(outcome.reward, -1.0, "{}", outcome.report);
+    let outcome = fixture.play(&payload, &["chmod 000 /work"]).await;
     assert_eq!(outcome.reward, -1.0, "{}", outcome.report);
     let honest = fixture.play(&payload, &["echo 42 > answer.txt"]).await;
     assert_eq!(honest.reward, 1.0, "{}", honest.report);

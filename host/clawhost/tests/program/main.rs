@@ -12,4 +12,6 @@ mod interpreted;
 mod languages;
 #[cfg(target_os = "linux")]
 mod machines;
+#[cfg(target_os = "linux")]
+mod swe;
 mod train_episodes;

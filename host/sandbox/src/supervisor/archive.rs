@@ -1,7 +1,7 @@
 //! The work directory as an archive. `tar` runs in the machine like any command: the host stores its output unread, and
 //! only another machine unpacks it.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,13 @@ impl Supervisor {
             .command(&start, false)
             .ok_or_else(|| failed(&"no program"))?;
         command.stdin(stdin).stdout(stdout).stderr(Stdio::null());
-        command.spawn().map_err(|error| failed(&error))
+        command.spawn().map_err(|error| match error.kind() {
+            // Only what ran in the machine can have closed it.
+            io::ErrorKind::PermissionDenied => {
+                SandboxError::Denied("the work directory cannot be entered".to_owned())
+            }
+            _ => failed(&error),
+        })
     }
 
     /// Sends the archive in chunks. Files that cannot be read are left out.
