@@ -22,7 +22,8 @@ use crate::output::print_result;
 #[command(
     after_help = "Examples:\n  clawhost env bench environment.wasm --tasks tasks.jsonl --action 'The answer is 19.'\n  \
     clawhost env bench environment.wasm --tasks tools.jsonl --action '/call calculator {\"expression\": \"2 + 3\"}'\n\n\
-    Repeats the action. An episode that ends is graded and closed, and a new one begins. The CPU time is that of the whole\n\
+    Repeats the action. An episode that ends is graded and closed, and a new one begins. The callers are on other threads\n\
+    than the guests, as in a server, and then on the same, where a step is not handed over. The CPU time is that of the whole\n\
     process, so steps per CPU second do not depend on what else the machine does."
 )]
 pub(crate) struct BenchArgs {
@@ -51,9 +52,11 @@ pub(crate) struct BenchArgs {
     configuration: ConfigurationFlags,
 }
 
-/// What was measured.
+/// What was measured, once for each place of the callers.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Figures {
+    /// Whether the callers are on the threads of the guests.
+    same_threads: bool,
     parallel: u32,
     steps: u64,
     episodes: u64,
@@ -93,16 +96,29 @@ pub(super) fn bench(args: &BenchArgs) -> Result<ExitCode> {
         task,
         action,
     });
-    let run = |steps: u32| runtime.block_on(run(&work, args.parallel, steps));
-    run((args.steps / 20).max(1))?;
+    let figures = [false, true].map(|same_threads| {
+        runtime.block_on(async {
+            run(&work, args, same_threads, (args.steps / 20).max(1)).await?;
+            measure(&work, args, same_threads).await
+        })
+    });
+    let [other, same] = figures;
+    let figures = [other?, same?];
+    print_result(args.json, &figures, || {
+        figures.map(|one| one.text()).join("\n")
+    })
+}
+
+async fn measure(work: &Arc<Work>, args: &BenchArgs, same_threads: bool) -> Result<Figures> {
     let (started, cpu) = (Instant::now(), cpu_time());
-    let counts = run(args.steps)?;
+    let counts = run(work, args, same_threads, args.steps).await?;
     let (seconds, cpu_seconds) = (
         started.elapsed().as_secs_f64(),
         (cpu_time() - cpu).as_secs_f64(),
     );
     let steps = counts.steps as f64;
-    let figures = Figures {
+    Ok(Figures {
+        same_threads,
         parallel: args.parallel,
         steps: counts.steps,
         episodes: counts.episodes,
@@ -111,18 +127,25 @@ pub(super) fn bench(args: &BenchArgs) -> Result<ExitCode> {
         steps_per_second: steps / seconds,
         steps_per_cpu_second: steps / cpu_seconds,
         mean_step_us: counts.stepping.as_secs_f64() * 1e6 / steps,
-    };
-    print_result(args.json, &figures, || {
-        format!(
-            "{} steps in {} episodes, {} at a time: {:.0} steps/s, {:.0} steps per CPU second, {:.1} µs per step",
-            figures.steps,
-            figures.episodes,
-            figures.parallel,
-            figures.steps_per_second,
-            figures.steps_per_cpu_second,
-            figures.mean_step_us
-        )
     })
+}
+
+impl Figures {
+    fn text(&self) -> String {
+        let place = match self.same_threads {
+            true => "on the guests' threads",
+            false => "on other threads",
+        };
+        format!(
+            "callers {place}: {} steps in {} episodes, {} at a time: {:.0} steps/s, {:.0} steps per CPU second, {:.1} µs per step",
+            self.steps,
+            self.episodes,
+            self.parallel,
+            self.steps_per_second,
+            self.steps_per_cpu_second,
+            self.mean_step_us
+        )
+    }
 }
 
 /// What each worker repeats.
@@ -134,10 +157,18 @@ struct Work {
 }
 
 /// Makes at least this many steps, in equal shares of the workers.
-async fn run(work: &Arc<Work>, parallel: u32, steps: u32) -> Result<Counts> {
-    let share = steps.div_ceil(parallel);
-    let workers: Vec<_> = (0..parallel)
-        .map(|_| tokio::spawn(worker(Arc::clone(work), share.into())))
+async fn run(work: &Arc<Work>, args: &BenchArgs, same_threads: bool, steps: u32) -> Result<Counts> {
+    let share = steps.div_ceil(args.parallel);
+    let workers: Vec<_> = (0..args.parallel)
+        .map(|_| {
+            let (own, work) = (Arc::clone(work), worker(Arc::clone(work), share.into()));
+            tokio::spawn(async move {
+                match same_threads {
+                    true => own.environment.run_on_threads(work).await?,
+                    false => work.await,
+                }
+            })
+        })
         .collect();
     let mut sum = Counts::default();
     for worker in workers {
