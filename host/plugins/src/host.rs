@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Semaphore;
+use tokio::task::JoinError;
 use wasmtime::component::Component;
 
 use crate::admission;
@@ -312,6 +313,18 @@ impl Plugin {
     /// sha256 of the component, in hex.
     pub fn digest(&self) -> &str {
         &self.loaded.digest
+    }
+
+    /// Runs work that calls plugins of this host on the threads that run their guests, so that a call is not handed over from
+    /// one thread to another and back. Dropping the future aborts the work.
+    ///
+    /// # Errors
+    /// The work panicked.
+    pub async fn run_on_threads<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, JoinError> {
+        self.loaded.threads.spawn(work).await
     }
 
     /// The kind of plugin.

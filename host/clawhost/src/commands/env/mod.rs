@@ -1,5 +1,6 @@
 //! `clawhost env`: environments, in which a policy acts.
 
+mod bench;
 mod play;
 pub(in crate::commands) mod rollout;
 mod top;
@@ -24,6 +25,8 @@ pub(crate) struct EnvArgs {
 enum What {
     /// Play a task of an environment yourself
     Try(play::TryArgs),
+    /// Measure how fast an environment steps, without a model
+    Bench(bench::BenchArgs),
     /// Show what the environments of a server do: episodes, rewards and samples
     Top(top::TopArgs),
 }
@@ -32,6 +35,7 @@ enum What {
 pub(crate) fn env(args: &EnvArgs) -> Result<ExitCode> {
     match &args.what {
         What::Try(args) => play::play(args),
+        What::Bench(args) => bench::bench(args),
         What::Top(args) => top::top(args),
     }
 }

@@ -55,7 +55,7 @@ pub(crate) fn play(args: &TryArgs) -> Result<ExitCode> {
     runtime.block_on(run(&environment, call, task, args.seed))
 }
 
-fn find_task<'a>(tasks: &'a [Task], wanted: &str) -> Result<&'a Task> {
+pub(super) fn find_task<'a>(tasks: &'a [Task], wanted: &str) -> Result<&'a Task> {
     let by_number = wanted.parse::<usize>().ok();
     let by_number = by_number.and_then(|number| tasks.get(number.checked_sub(1)?));
     let by_id = || tasks.iter().find(|task| task.id == wanted);
@@ -139,7 +139,7 @@ fn next_line(input: &mut impl Iterator<Item = std::io::Result<String>>) -> Resul
     input.next().transpose().context("cannot read the action")
 }
 
-fn parse_action(line: &str, number: usize) -> Result<Message, String> {
+pub(super) fn parse_action(line: &str, number: usize) -> Result<Message, String> {
     let Some(call) = line.strip_prefix(CALL) else {
         return Ok(Message::text(Role::Assistant, line));
     };
