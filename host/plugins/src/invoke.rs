@@ -75,9 +75,9 @@ where
         Err(fault) => return with_fault(&loaded, blank, fault),
     };
     let running = run(Arc::clone(&loaded), admitted, call, work);
-    match loaded.threads.spawn(running).await {
+    match loaded.threads.run(running).await {
         Ok(called) => called,
-        Err(error) => with_fault(&loaded, blank, host_fault(&error.to_string())),
+        Err(error) => with_fault(&loaded, blank, host_fault(&error)),
     }
 }
 

@@ -3,9 +3,11 @@
 //! A guest may compute for milliseconds between two yields. On a separate pool such slices never delay a streamed token,
 //! and when there are fewer cores than threads, the low priority of these threads makes them wait.
 
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use futures_util::FutureExt as _;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::{JoinError, JoinHandle};
 
@@ -35,7 +37,25 @@ impl PluginThreadPool {
         })
     }
 
-    /// Runs a future on this pool. Dropping the returned handle aborts it.
+    /// Runs a future on this pool: within the caller's task if that is on the pool, so that nothing is handed over, and else
+    /// in a task of its own. Dropping the returned future aborts it.
+    ///
+    /// # Errors
+    /// The text of a panic of the future.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, String> {
+        let is_here = Handle::try_current().is_ok_and(|here| here.id() == self.handle.id());
+        if !is_here {
+            return self.spawn(work).await.map_err(|error| error.to_string());
+        }
+        let work = AssertUnwindSafe(Box::pin(work)).catch_unwind();
+        work.await
+            .map_err(|_| "the task of the call panicked".to_owned())
+    }
+
+    /// Runs a future in a task on this pool. Dropping the returned handle aborts it.
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -83,5 +103,30 @@ impl<T> Future for AbortOnDrop<T> {
 impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn work_of_a_task_on_the_pool_is_not_handed_over() {
+        let pool = Arc::new(PluginThreadPool::start(2).unwrap());
+        let own = Arc::clone(&pool);
+        let (outer, inner, failed) = pool
+            .run(async move {
+                let inner = own.run(async { tokio::task::id() }).await.unwrap();
+                let failed = own.run(async { panic!("on purpose") }).await;
+                (tokio::task::id(), inner, failed.map(|(): ()| ()))
+            })
+            .await
+            .unwrap();
+        assert_eq!(outer, inner);
+        assert!(failed.unwrap_err().contains("panicked"));
+        let failed = pool.run(async { panic!("on purpose") }).await;
+        assert!(failed.map(|(): ()| ()).unwrap_err().contains("panicked"));
     }
 }

@@ -138,7 +138,7 @@ impl Plugin {
             task,
             seed,
         );
-        match loaded.threads.spawn(started).await {
+        match loaded.threads.run(started).await {
             Ok((outcome, receipt)) => CallResult {
                 outcome: outcome.map(|(live, observation)| {
                     let episode = Episode {
@@ -152,7 +152,7 @@ impl Plugin {
                 receipt,
             },
             Err(error) => {
-                let fault = invoke::host_fault(&error.to_string());
+                let fault = invoke::host_fault(&error);
                 invoke::with_fault(&loaded, receipt, fault)
             }
         }
@@ -303,13 +303,13 @@ impl Episode {
             };
             (alive.then_some(live), CallResult { outcome, receipt })
         };
-        match self.loaded.threads.spawn(run).await {
+        match self.loaded.threads.run(run).await {
             Ok((live, called)) => {
                 self.live = live;
                 called
             }
             Err(error) => {
-                let fault = invoke::host_fault(&error.to_string());
+                let fault = invoke::host_fault(&error);
                 invoke::with_fault(&self.loaded, blank, fault)
             }
         }
