@@ -9,25 +9,9 @@ use clawhost_plugins::Trajectory;
 use crate::calls::CallTarget;
 use crate::health::ABSTAINED;
 use crate::hints::new_experience;
-use crate::judgement::Judgement;
+use crate::judgement::{Judgement, Objection};
 use crate::panel::{JudgeError, JudgePanel};
 use crate::samples::NEUTRAL;
-
-/// A filter's objection to a turn.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Objection {
-    /// The filter, in words that are the same for all its objections, so that they can be counted.
-    pub(crate) source: String,
-    /// Why.
-    pub(crate) detail: String,
-}
-
-impl Objection {
-    /// The skip reason of the turn.
-    pub(crate) fn skip_reason(&self) -> String {
-        format!("{}: {}", self.source, self.detail)
-    }
-}
 
 impl JudgePanel {
     /// Whether any filter is loaded.

@@ -16,7 +16,6 @@ use serde_json::Value;
 use crate::calls::{CallTarget, ZeroReward, combine_attempts};
 use crate::context::TurnContext;
 use crate::evidence::{Evidence, USER};
-use crate::filters::Objection;
 use crate::hints::new_experience;
 use crate::panel::{JudgeError, JudgePanel};
 use crate::samples::{TRUNCATED, build_sample, training_reward};
@@ -39,6 +38,22 @@ pub(crate) struct Judgement {
     pub(crate) receipts: Vec<Value>,
     /// The filter that keeps the turn out of training, if one does.
     pub(crate) objection: Option<Objection>,
+}
+
+/// A filter's objection to a turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Objection {
+    /// The filter, in words that are the same for all its objections, so that they can be counted.
+    pub(crate) source: String,
+    /// Why.
+    pub(crate) detail: String,
+}
+
+impl Objection {
+    /// The skip reason of the turn.
+    pub(crate) fn skip_reason(&self) -> String {
+        format!("{}: {}", self.source, self.detail)
+    }
 }
 
 impl CallTarget {

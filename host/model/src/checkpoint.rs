@@ -15,7 +15,7 @@ use crate::error::LoadError;
 use crate::files::ModelFiles;
 use crate::stored::{ReadBuffer, StoredTensor};
 use crate::tensors::TensorFile;
-use crate::weights::{TensorEntry, hex, push_le_bytes, tensor_entries};
+use crate::weights::{TensorEntry, push_le_bytes, tensor_entries};
 
 /// Buffers in old checkpoints that follow from the configuration.
 const IGNORED_SUFFIX: &str = "rotary_emb.inv_freq";
@@ -209,7 +209,9 @@ impl Checkpoint {
     /// As [`Checkpoint::read_f32`].
     pub fn digest(&self) -> Result<String, LoadError> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        digest::of_tensors(&tensor_entries(&self.config), threads, |tensor| {
+        let entries = tensor_entries(&self.config);
+        let tensors: Vec<_> = entries.iter().map(TensorEntry::named_len).collect();
+        digest::of_tensors(&tensors, threads, |tensor| {
             let mut hash = Sha256::new();
             self.hash_tensor(tensor, &mut hash)?;
             Ok(hash)
@@ -223,7 +225,7 @@ impl Checkpoint {
             hash.update(tensor.name.as_bytes());
             self.hash_tensor(index, &mut hash)?;
         }
-        Ok(hex(&hash.finalize()))
+        Ok(digest::hex(&hash.finalize()))
     }
 
     fn hash_tensor(&self, tensor: usize, hash: &mut Sha256) -> Result<(), LoadError> {

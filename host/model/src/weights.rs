@@ -90,6 +90,13 @@ pub(crate) struct TensorEntry {
     range: Range<usize>,
 }
 
+impl TensorEntry {
+    /// Name and number of values.
+    pub(crate) fn named_len(&self) -> (&str, usize) {
+        (&self.name, self.shape.iter().product())
+    }
+}
+
 /// The index of named tensors in the order of `Model::parameters` and of full-parameter gradients: embedding, layers,
 /// final norm, head.
 #[derive(Debug, Clone)]
@@ -431,7 +438,8 @@ impl Weights {
     /// The digest of a model with these weights; see [`digest`](crate::digest).
     pub(crate) fn digest(&self, config: &ModelConfig, threads: usize) -> String {
         let entries = tensor_entries(config);
-        let digest = digest::of_tensors(&entries, threads, |index| {
+        let tensors: Vec<_> = entries.iter().map(TensorEntry::named_len).collect();
+        let digest = digest::of_tensors(&tensors, threads, |index| {
             let mut hash = Sha256::new();
             self.hash_tensor(&entries[index], &mut hash);
             Ok(hash)
@@ -446,7 +454,7 @@ impl Weights {
             hash.update(entry.name.as_bytes());
             self.hash_tensor(&entry, &mut hash);
         }
-        hex(&hash.finalize())
+        digest::hex(&hash.finalize())
     }
 
     fn hash_tensor(&self, entry: &TensorEntry, hash: &mut Sha256) {
@@ -479,11 +487,6 @@ fn split_three(buffer: &mut [f32], first: usize, second: usize) -> [&mut [f32]; 
     let (one, rest) = buffer.split_at_mut(first.min(buffer.len()));
     let (two, three) = rest.split_at_mut(second.min(rest.len()));
     [one, two, three]
-}
-
-/// Lower-case hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// Appends the little-endian bytes of values.

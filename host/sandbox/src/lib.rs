@@ -26,6 +26,8 @@ mod protocol;
 #[cfg(target_os = "linux")]
 mod sandboxes;
 #[cfg(target_os = "linux")]
+mod shared;
+#[cfg(target_os = "linux")]
 mod supervisor;
 #[cfg(not(target_os = "linux"))]
 mod unsupported;
@@ -40,7 +42,9 @@ pub use machine::{Machine, Terminal};
 #[cfg(target_os = "linux")]
 pub use process::SupervisorCommand;
 #[cfg(target_os = "linux")]
-pub use sandboxes::{Sandboxes, Spec};
+pub use sandboxes::Sandboxes;
+#[cfg(target_os = "linux")]
+pub use shared::Spec;
 #[cfg(target_os = "linux")]
 pub use supervisor::supervise_machine;
 #[cfg(not(target_os = "linux"))]

@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use crate::error::SandboxError;
 use crate::output::{Command, Output, Screen};
 use crate::protocol::{self, CHUNK, PREFIX, Reply, Request};
-use crate::sandboxes::{Held, PendingSnapshot, Shared, Snapshot, Spec};
+use crate::shared::{Held, PendingSnapshot, Shared, Snapshot, Spec};
 use crate::supervisor::ARCHIVE_TIMEOUT;
 
 /// How long the supervisor may take beyond the time of the operation itself.

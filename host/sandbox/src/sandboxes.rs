@@ -1,60 +1,27 @@
-//! The machines of this process: profiles, leases and snapshots.
+//! Starts machines: profiles, and the work directories of snapshots.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Child;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use clawhost_config::{SandboxConfig, SandboxProfile};
 use tokio::net::UnixStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::SandboxError;
-use crate::lease::{Lease, LeaseDir, LeaseRecord, Owner};
+use crate::lease::{LeaseDir, LeaseRecord, Owner};
 use crate::machine::{self, Machine, check_arguments};
-use crate::process::{self, SupervisorCommand};
+use crate::process::SupervisorCommand;
 use crate::protocol::{MachineSpec, Reply, Request};
+use crate::shared::{Held, Shared, Spec};
 
 /// How long a machine may take to start, on a busy host.
 const START_TIMEOUT: Duration = Duration::from_secs(90);
-
-/// What a new machine is to be.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Spec {
-    /// Its profile.
-    pub profile: String,
-    /// Environment variables of every command.
-    pub env: Vec<(String, String)>,
-    /// Working directory of every command. Default `/work`.
-    pub workdir: Option<String>,
-}
 
 /// Starts machines. Clones share everything.
 #[derive(Clone)]
 pub struct Sandboxes {
     shared: Arc<Shared>,
-}
-
-pub(crate) struct Shared {
-    config: SandboxConfig,
-    supervisor: SupervisorCommand,
-    leases: Arc<LeaseDir>,
-    slots: Arc<Semaphore>,
-    running: Mutex<BTreeMap<u64, LeaseRecord>>,
-    /// Notified when a machine has ended.
-    ended: Condvar,
-    snapshots: Mutex<BTreeMap<String, Snapshot>>,
-}
-
-/// A stored work directory.
-#[derive(Clone)]
-pub(crate) struct Snapshot {
-    pub(crate) path: PathBuf,
-    id: String,
-    run: String,
-    spec: Spec,
-    size: u64,
+    supervisor: Arc<SupervisorCommand>,
 }
 
 impl std::fmt::Debug for Sandboxes {
@@ -81,21 +48,14 @@ impl Sandboxes {
             SandboxError::Unavailable(format!("cannot use {}: {error}", dir.display()))
         })?;
         Ok(Self {
-            shared: Arc::new(Shared {
-                slots: Arc::new(Semaphore::new(config.max_machines)),
-                config,
-                supervisor,
-                leases: Arc::new(leases),
-                running: Mutex::default(),
-                ended: Condvar::new(),
-                snapshots: Mutex::default(),
-            }),
+            shared: Arc::new(Shared::new(config, leases)),
+            supervisor: Arc::new(supervisor),
         })
     }
 
     /// The machines that are running.
     pub fn leases(&self) -> Vec<LeaseRecord> {
-        lock(&self.shared.running).values().cloned().collect()
+        self.shared.running()
     }
 
     /// Starts a machine; waits while `sandbox.max_machines` are running.
@@ -111,8 +71,9 @@ impl Sandboxes {
     /// # Errors
     /// As [`Sandboxes::create`], and when the run has no such snapshot.
     pub async fn restore(&self, owner: Owner, snapshot: &str) -> Result<Machine, SandboxError> {
-        let found = lock(&self.shared.snapshots).get(snapshot).cloned();
-        let found = found
+        let found = self
+            .shared
+            .snapshot(snapshot)
             .filter(|found| found.run == owner.run)
             .ok_or_else(|| {
                 SandboxError::NotFound(format!("this run has no snapshot {snapshot:?}"))
@@ -124,21 +85,13 @@ impl Sandboxes {
 
     /// Removes a snapshot. A machine that is being restored from it may fail to start.
     pub fn remove_snapshot(&self, snapshot: &str) {
-        let found = lock(&self.shared.snapshots).remove(snapshot);
-        // Dropping removes the file.
-        drop(found.map(|found| PendingSnapshot(Some(found))));
+        self.shared.remove_snapshot(snapshot);
     }
 
     /// Waits for the end of machines that were dropped, and removes the directory of this process. For the end of a
     /// program, which waits neither for threads nor for clones. What is still in use is left to the next process.
     pub fn finish(&self, timeout: Duration) {
-        let running = lock(&self.shared.running);
-        let waited = self
-            .shared
-            .ended
-            .wait_timeout_while(running, timeout, |running| !running.is_empty());
-        let (running, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if running.is_empty() {
+        if self.shared.wait_for_end(timeout) {
             self.shared.leases.remove();
         }
     }
@@ -158,7 +111,7 @@ impl Sandboxes {
         };
         let permit = slots.acquire_owned().await;
         let permit = permit.map_err(|error| unavailable("no machine can be started", &error))?;
-        let started = shared.supervisor.start();
+        let started = self.supervisor.start();
         let (child, stream) =
             started.map_err(|error| unavailable("cannot start a supervisor", &error))?;
         let held = Held::new(shared, owner, &spec.profile, &profile, child, permit)?;
@@ -197,151 +150,4 @@ fn machine_spec(config: &SandboxConfig, profile: &SandboxProfile, spec: &Spec) -
         env: spec.env.clone(),
         workdir: spec.workdir.clone(),
     }
-}
-
-impl Shared {
-    /// A snapshot that is removed unless it is kept.
-    pub(crate) fn new_snapshot(&self, record: &LeaseRecord, spec: &Spec) -> PendingSnapshot {
-        let id = format!("snapshot-{}", self.leases.next());
-        PendingSnapshot(Some(Snapshot {
-            path: self.leases.path().join(format!("{id}.tar")),
-            id,
-            run: record.owner.run.clone(),
-            spec: spec.clone(),
-            size: 0,
-        }))
-    }
-
-    pub(crate) fn keep_snapshot(
-        &self,
-        mut pending: PendingSnapshot,
-        size: u64,
-    ) -> Result<String, SandboxError> {
-        let mut snapshots = lock(&self.snapshots);
-        let stored: u64 = snapshots.values().map(|snapshot| snapshot.size).sum();
-        if stored.saturating_add(size) > self.config.max_snapshots {
-            return Err(SandboxError::QuotaExceeded(format!(
-                "snapshots of {stored} bytes are stored, and this one has {size}: more than sandbox.max_snapshots"
-            )));
-        }
-        let mut snapshot = pending.0.take().expect("a snapshot is kept once");
-        snapshot.size = size;
-        let id = snapshot.id.clone();
-        snapshots.insert(id.clone(), snapshot);
-        Ok(id)
-    }
-}
-
-/// A snapshot that is being stored. Its file is removed when it is dropped.
-pub(crate) struct PendingSnapshot(Option<Snapshot>);
-
-impl PendingSnapshot {
-    pub(crate) fn path(&self) -> &Path {
-        self.0
-            .as_ref()
-            .map_or(Path::new(""), |snapshot| &snapshot.path)
-    }
-}
-
-impl Drop for PendingSnapshot {
-    fn drop(&mut self) {
-        if let Some(snapshot) = &self.0 {
-            // It may not have been created; the next process removes it otherwise.
-            let _ = std::fs::remove_file(&snapshot.path);
-        }
-    }
-}
-
-/// What a running machine holds. Dropping it, after its socket is closed, waits in a thread of its own for the end of
-/// the machine.
-pub(crate) struct Held {
-    record: LeaseRecord,
-    parts: Mutex<Option<Parts>>,
-}
-
-struct Parts {
-    number: u64,
-    child: Child,
-    lease: Lease,
-    permit: OwnedSemaphorePermit,
-    shared: Arc<Shared>,
-}
-
-impl Held {
-    fn new(
-        shared: &Arc<Shared>,
-        owner: Owner,
-        profile_name: &str,
-        profile: &SandboxProfile,
-        child: Child,
-        permit: OwnedSemaphorePermit,
-    ) -> Result<Self, SandboxError> {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let deadline = now.unwrap_or_default().saturating_add(profile.deadline);
-        let (dir, pid) = (&shared.leases, child.id());
-        let lease = match Lease::new(dir, owner, profile_name, pid, deadline.as_secs()) {
-            Ok(lease) => lease,
-            Err(error) => {
-                process::end(child);
-                return Err(SandboxError::Unavailable(format!(
-                    "cannot record a lease: {error}"
-                )));
-            }
-        };
-        let record = lease.record.clone();
-        let number = dir.next();
-        lock(&shared.running).insert(number, record.clone());
-        let parts = Parts {
-            number,
-            child,
-            lease,
-            permit,
-            shared: Arc::clone(shared),
-        };
-        Ok(Self {
-            record,
-            parts: Mutex::new(Some(parts)),
-        })
-    }
-
-    pub(crate) fn record(&self) -> &LeaseRecord {
-        &self.record
-    }
-
-    /// Waits for the end of the machine, whose socket is closed.
-    pub(crate) async fn released(&self) {
-        let parts = lock(&self.parts).take();
-        if let Some(parts) = parts {
-            let ended = tokio::task::spawn_blocking(|| parts.end()).await;
-            if let Err(error) = ended {
-                tracing::warn!("cannot wait for the end of a machine: {error}");
-            }
-        }
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let parts = lock(&self.parts).take();
-        if let Some(parts) = parts {
-            let thread = std::thread::Builder::new().name("sandbox-release".to_owned());
-            if let Err(error) = thread.spawn(|| parts.end()) {
-                tracing::warn!("cannot wait for the end of a machine: {error}");
-            }
-        }
-    }
-}
-
-impl Parts {
-    fn end(self) {
-        process::end(self.child);
-        drop(self.lease);
-        lock(&self.shared.running).remove(&self.number);
-        self.shared.ended.notify_all();
-        drop(self.permit);
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::config::{ModelConfig, TargetLayer};
 use crate::derived::Derived;
-use crate::weights::hex;
+use crate::digest::hex;
 
 /// `A [rank, in]` and `B [out, rank]` of one layer.
 #[derive(Debug, Clone, PartialEq)]
