@@ -19,9 +19,9 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, Request, State};
-use axum::{Extension, Json};
+use axum::extract::{Query, Request};
 use clawhost_config::AdapterScope;
 use clawhost_journal::{AdapterOwner, AdapterRow, ReleaseChange, ReleaseRow, ReleaseState};
 use schemars::JsonSchema;
@@ -35,7 +35,7 @@ use crate::error::ApiError;
 use crate::keys::Scope;
 use crate::models::AdapterVersion;
 use crate::parse::{Int, parse};
-use crate::shared::Shared;
+use crate::shared::{Client, Shared};
 
 /// Largest request body in bytes.
 const MAX_BODY: usize = 4 << 10;
@@ -149,8 +149,7 @@ enum ReleaseAct {
 
 /// Lists all adapters, oldest first, with the active version and the last release changes.
 pub(crate) async fn list(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     query: OwnerQueryResult,
 ) -> Result<Json<AdapterList>, ApiError> {
     caller.require(Scope::Operator)?;
@@ -178,8 +177,7 @@ pub(crate) async fn list(
 
 /// Activates a version.
 pub(crate) async fn promote(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     query: OwnerQueryResult,
     request: Request,
 ) -> Result<Json<Release>, ApiError> {
@@ -191,8 +189,7 @@ pub(crate) async fn promote(
 
 /// Reverts the last change.
 pub(crate) async fn rollback(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     query: OwnerQueryResult,
     request: Request,
 ) -> Result<Json<Release>, ApiError> {
@@ -203,8 +200,7 @@ pub(crate) async fn rollback(
 
 /// Activates a version and pins it.
 pub(crate) async fn pin(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     query: OwnerQueryResult,
     request: Request,
 ) -> Result<Json<Release>, ApiError> {
@@ -221,8 +217,7 @@ pub(crate) async fn pin(
 
 /// Removes the pin.
 pub(crate) async fn unpin(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     query: OwnerQueryResult,
 ) -> Result<Json<Release>, ApiError> {
     caller.require(Scope::Operator)?;

@@ -2,11 +2,9 @@
 //!
 //! A chat key has access to its own entries, an operator to all; entries of other keys are reported as not found.
 
-use std::sync::Arc;
-
+use axum::Json;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, Request, State};
-use axum::{Extension, Json};
+use axum::extract::{Query, Request};
 use clawhost_config::ExperienceMode;
 use clawhost_journal::{ExperienceEdit, ExperienceEntry, MAX_EXPERIENCE_BYTES};
 use schemars::JsonSchema;
@@ -17,7 +15,7 @@ use crate::error::ApiError;
 use crate::keys::Scope;
 use crate::parse::parse;
 use crate::sessions::{PathResult, path_id};
-use crate::shared::Shared;
+use crate::shared::{Client, Shared};
 
 /// Largest request body in bytes.
 const MAX_BODY: usize = 16 << 10;
@@ -107,8 +105,7 @@ struct EntrySchema {
 
 /// Lists the entries of the caller's key; for an operator, those of all keys or of the one in `?key=`.
 pub(crate) async fn list(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     query: Result<Query<ExperienceQuery>, QueryRejection>,
 ) -> Result<Json<ExperienceList>, ApiError> {
     let Query(query) =
@@ -132,8 +129,7 @@ pub(crate) async fn list(
 
 /// Changes the text or the state of an entry.
 pub(crate) async fn edit(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     path: PathResult,
     request: Request,
 ) -> Result<Json<Entry>, ApiError> {
@@ -188,8 +184,7 @@ pub(crate) async fn edit(
 
 /// Deletes an entry. The hints that it came from stay in the record of their turns.
 pub(crate) async fn delete(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     path: PathResult,
 ) -> Result<Json<Deleted>, ApiError> {
     require_chat(&caller)?;

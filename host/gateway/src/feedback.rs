@@ -4,10 +4,8 @@
 //! position. Ambiguous requests are rejected: feedback on the wrong reply would train the wrong behaviour. A key can score
 //! its own replies, an operator all replies; replies of other keys are reported as not found.
 
-use std::sync::Arc;
-
-use axum::extract::{Request, State};
-use axum::{Extension, Json};
+use axum::Json;
+use axum::extract::Request;
 use clawhost_journal::{Feedback, SessionId, TurnId, TurnRecord, TurnState, now_ms};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,7 +16,7 @@ use crate::error::ApiError;
 use crate::keys::Scope;
 use crate::parse::{Count, Int, Number, parse};
 use crate::sessions;
-use crate::shared::Shared;
+use crate::shared::{Client, Shared};
 
 /// Largest request body in bytes.
 const MAX_BODY: usize = 256 << 10;
@@ -59,8 +57,7 @@ pub(crate) struct FeedbackAnswer {
 
 /// Records a score from -1 to 1, a comment, or both.
 pub(crate) async fn create(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     request: Request,
 ) -> Result<Json<FeedbackAnswer>, ApiError> {
     let body = shared

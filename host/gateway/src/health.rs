@@ -3,11 +3,7 @@
 //! All but `/metrics` need no key and contain no conversation data. File paths and host names in errors are shown to
 //! operators only.
 
-use std::sync::Arc;
-
-use axum::Extension;
 use axum::Json;
-use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use clawhost_config::AdapterScope;
@@ -23,7 +19,7 @@ use crate::error::ApiError;
 use crate::keys::Scope;
 use crate::metrics;
 use crate::metrics::{MetricFamilies, MetricType};
-use crate::shared::Shared;
+use crate::shared::{Client, Shared};
 
 /// State of all components; it has further fields.
 #[derive(JsonSchema)]
@@ -68,10 +64,7 @@ pub(crate) struct Version {
 }
 
 /// State of all components; 503 if one has an error.
-pub(crate) async fn healthz(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-) -> Response {
+pub(crate) async fn healthz(Client { shared, caller }: Client) -> Response {
     let active = shared.versions.active(&shared.engine);
     let counts = shared.query(Journal::counts).await;
     let queues = match shared.options.adapters {
@@ -132,10 +125,7 @@ pub(crate) async fn healthz(
 }
 
 /// Readiness: whether chat requests work.
-pub(crate) async fn readyz(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-) -> Response {
+pub(crate) async fn readyz(Client { shared, caller }: Client) -> Response {
     match shared.chat_error().await {
         None => Json(Readiness {
             status: ReadinessStatus::Ready,
@@ -147,10 +137,7 @@ pub(crate) async fn readyz(
 }
 
 /// Readiness in vLLM's format: 200 without a body.
-pub(crate) async fn health(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-) -> Response {
+pub(crate) async fn health(Client { shared, caller }: Client) -> Response {
     match shared.chat_error().await {
         None => StatusCode::OK.into_response(),
         Some(error) => not_ready(&error, &caller),
@@ -176,10 +163,7 @@ pub(crate) async fn version() -> Json<Version> {
 }
 
 /// Metrics in the Prometheus text format.
-pub(crate) async fn metrics(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Response, ApiError> {
+pub(crate) async fn metrics(Client { shared, caller }: Client) -> Result<Response, ApiError> {
     caller.require(Scope::Operator)?;
     let mut out = MetricFamilies::default();
     shared.metrics.write(&mut out);

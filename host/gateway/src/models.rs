@@ -2,18 +2,15 @@
 //!
 //! A model object has the fields of both OpenAI and Anthropic.
 
-use std::sync::Arc;
-
+use axum::Json;
+use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
-use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::keys::Scope;
-use crate::shared::Shared;
+use crate::shared::{Client, Shared};
 
 /// A model.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -57,10 +54,7 @@ pub(crate) struct ModelList {
 }
 
 /// Lists the models.
-pub(crate) async fn list(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Json<ModelList>, ApiError> {
+pub(crate) async fn list(Client { shared, caller }: Client) -> Result<Json<ModelList>, ApiError> {
     caller.require(Scope::Chat)?;
     let data = model_objects(&shared);
     Ok(Json(ModelList {
@@ -74,8 +68,7 @@ pub(crate) async fn list(
 
 /// Retrieves one model.
 pub(crate) async fn retrieve(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     path: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Model>, ApiError> {
     caller.require(Scope::Chat)?;

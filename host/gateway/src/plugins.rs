@@ -1,18 +1,14 @@
 //! `GET /v1/plugins`: active, rejected and revoked plugins. `POST /v1/plugins/reload`: reloads changed plugin files now,
 //! instead of at the next periodic check, and returns the same list.
 
-use std::sync::Arc;
-
-use axum::extract::State;
-use axum::{Extension, Json};
+use axum::Json;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::keys::Scope;
-use crate::shared::Shared;
+use crate::shared::Client;
 
 /// All plugins.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -33,10 +29,7 @@ impl PluginList {
 }
 
 /// Lists the plugins.
-pub(crate) async fn list(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Json<PluginList>, ApiError> {
+pub(crate) async fn list(Client { shared, caller }: Client) -> Result<Json<PluginList>, ApiError> {
     caller.require(Scope::Operator)?;
     let mut status = shared.status.status();
     // A server without judging has no plugins.
@@ -48,8 +41,7 @@ pub(crate) async fn list(
 
 /// Reloads changed plugins and lists all of them, each with its rejected build, if any.
 pub(crate) async fn reload(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
 ) -> Result<Json<PluginList>, ApiError> {
     caller.require(Scope::Operator)?;
     let plugins = shared

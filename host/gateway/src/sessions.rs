@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
-use axum::{Extension, Json};
+use axum::extract::{Path, Query};
 use clawhost_journal::{ForgetRecord, SessionId, SessionRecord, TurnId, TurnRecord};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::keys::Scope;
-use crate::shared::Shared;
+use crate::shared::{Client, Shared};
 
 /// Largest number of sessions in a listing.
 const MAX_SESSIONS: u32 = 1000;
@@ -133,8 +133,7 @@ pub(crate) type PathResult = Result<Path<String>, PathRejection>;
 
 /// Lists the sessions, the last active first.
 pub(crate) async fn list(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     query: QueryResult,
 ) -> Result<Json<SessionList>, ApiError> {
     caller.require(Scope::Operator)?;
@@ -150,8 +149,7 @@ pub(crate) async fn list(
 /// Retrieves one session with its turns. Messages and tokens are omitted unless requested with
 /// `?include=messages,tokens`, because every turn repeats the whole history.
 pub(crate) async fn retrieve(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     path: PathResult,
     query: QueryResult,
 ) -> Result<Json<Value>, ApiError> {
@@ -172,8 +170,7 @@ pub(crate) async fn retrieve(
 /// Explains every turn of a session: how it was matched, its next state, verdicts, sample and training step, or why it
 /// has none.
 pub(crate) async fn explain(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     path: PathResult,
 ) -> Result<Json<Value>, ApiError> {
     let session = find_visible(&shared, &caller, path).await?;
@@ -187,8 +184,7 @@ pub(crate) async fn explain(
 
 /// Explains one turn.
 pub(crate) async fn explain_turn(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     path: PathResult,
 ) -> Result<Json<Value>, ApiError> {
     let name = path_id(path)?;
@@ -215,8 +211,7 @@ pub(crate) async fn explain_turn(
 
 /// Ends a session: its last replies get no next state.
 pub(crate) async fn done(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     path: PathResult,
 ) -> Result<Json<Done>, ApiError> {
     let session = find_visible(&shared, &caller, path).await?;
@@ -234,8 +229,7 @@ pub(crate) async fn done(
 /// Deletes the records of a session: its turns, verdicts and samples. The response lists the adapters that were trained
 /// on it.
 pub(crate) async fn delete(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     path: PathResult,
 ) -> Result<Json<Forgotten>, ApiError> {
     let session = find_visible(&shared, &caller, path).await?;

@@ -1,10 +1,12 @@
 //! State that all handlers share.
 
+use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::extract::Request;
+use axum::extract::{FromRequestParts, Request};
+use axum::http::request::Parts;
 use clawhost_config::AdapterScope;
 use clawhost_engine::{Engine, LoadedVersion};
 use clawhost_journal::{AdapterOwner, Journal, JournalError, now_ms, run_blocking};
@@ -30,6 +32,27 @@ const STARTS_PER_CPU: usize = 2;
 
 /// Longest `user` that has an adapter of its own, in bytes.
 const MAX_USER_BYTES: usize = 256;
+
+/// What a handler needs of every request: the server's state, and who calls.
+pub(crate) struct Client {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) caller: Caller,
+}
+
+impl FromRequestParts<Arc<Shared>> for Client {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        shared: &Arc<Shared>,
+    ) -> Result<Self, Infallible> {
+        let caller = parts.extensions.get::<Caller>();
+        Ok(Self {
+            shared: Arc::clone(shared),
+            caller: caller.expect("every route authenticates").clone(),
+        })
+    }
+}
 
 /// State that all handlers share.
 pub(crate) struct Shared {

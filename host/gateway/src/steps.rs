@@ -1,23 +1,19 @@
 //! `/v1/steps/{id}`: the samples of a training step, what each contributed, and which were dropped. Operator only: a step
 //! has samples of all keys.
 
-use std::sync::Arc;
-
+use axum::Json;
+use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
-use axum::{Extension, Json};
 use clawhost_journal::StepId;
 use serde_json::Value;
 
-use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::keys::Scope;
-use crate::shared::Shared;
+use crate::shared::Client;
 
 /// Explains one step.
 pub(crate) async fn explain(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     path: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, ApiError> {
     caller.require(Scope::Operator)?;

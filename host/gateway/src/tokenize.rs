@@ -1,21 +1,18 @@
 //! `POST /tokenize` and `POST /detokenize`, as in vLLM. Nothing is generated or recorded.
 
-use std::sync::Arc;
-
-use axum::extract::{Request, State};
-use axum::{Extension, Json};
+use axum::Json;
+use axum::extract::Request;
 use clawhost_engine::Engine;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::auth::Caller;
 use crate::chat::Chat;
 use crate::completions::token_ids;
 use crate::error::ApiError;
 use crate::parse::{missing, parse};
 use crate::reply::{Dialect, prompt_ids, run_with_body};
-use crate::shared::Shared;
+use crate::shared::Client;
 
 /// Text to tokenize. With `messages` instead of `prompt`, the fields of a chat completion that change the prompt apply too.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -68,8 +65,7 @@ pub(crate) struct Detokenized {
 
 /// Tokenizes a `prompt`, or `messages` rendered by the chat template.
 pub(crate) async fn tokenize(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     request: Request,
 ) -> Result<Json<Tokens>, ApiError> {
     let tokens = run_with_body(&shared, caller, request, |request| {
@@ -121,8 +117,7 @@ fn encode_prompt(engine: &Engine, text: &str, special: bool) -> Result<Vec<u32>,
 
 /// Decodes `tokens`, special tokens included.
 pub(crate) async fn detokenize(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     request: Request,
 ) -> Result<Json<Detokenized>, ApiError> {
     let text = run_with_body(&shared, caller, request, |request| {

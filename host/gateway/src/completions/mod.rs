@@ -24,23 +24,20 @@ pub(crate) use full::Completion;
 pub(crate) use prompt::{PromptFields, token_ids};
 pub(crate) use request::CompletionFields;
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Extension;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::response::Response;
 
 use crate::admission::Slot;
-use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::keys::Scope;
-use crate::shared::Shared;
+use crate::shared::Client;
 
 /// Handles a text completion request, streaming or not.
 pub(crate) async fn create(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     Extension(slot): Extension<Slot>,
     request: Request,
 ) -> Result<Response, ApiError> {

@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -39,15 +38,14 @@ use crate::adapters::{OwnerQueryResult, named_owner};
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::keys::Scope;
-use crate::shared::Shared;
+use crate::shared::{Client, Shared};
 
 /// Shortest time between two snapshots of a stream.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Streams snapshots to an operator, or those of its own turns to a chat key.
 pub(crate) async fn stream(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     Extension(feeds): Extension<Arc<Feeds>>,
     query: OwnerQueryResult,
 ) -> Result<Response, ApiError> {

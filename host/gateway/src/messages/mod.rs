@@ -14,21 +14,18 @@ pub(crate) use reply::Message;
 pub(crate) use request::{ConversationFields, GenerationFields, Messages};
 pub(crate) use tools::ToolFields;
 
-use std::sync::Arc;
-
-use axum::extract::{Request, State};
+use axum::Json;
+use axum::extract::Request;
 use axum::response::sse::{Event, KeepAlive};
-use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::reply::{
     Dialect, FinishedChoice, InferenceRequest, RawRequest, ReplyContext, Usage, count_prompt_tokens,
 };
-use crate::shared::Shared;
+use crate::shared::Client;
 
 impl Dialect for Messages {
     const REPLY_ID_PREFIX: &'static str = "msg_";
@@ -72,8 +69,7 @@ pub(crate) struct TokenCount {
 
 /// Counts the prompt tokens of a request; nothing is generated or recorded.
 pub(crate) async fn count_tokens(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     request: Request,
 ) -> Result<Json<TokenCount>, ApiError> {
     let input_tokens = count_prompt_tokens(

@@ -37,19 +37,17 @@ mod truncation;
 mod unsupported;
 mod variables;
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Extension;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::response::Response;
 
 use crate::admission::Slot;
-use crate::auth::Caller;
 use crate::connection::Peer;
 use crate::error::ApiError;
 use crate::keys::Scope;
-use crate::shared::Shared;
+use crate::shared::Client;
 
 use start::RequestContext;
 
@@ -73,8 +71,7 @@ pub(crate) use variables::{TemplateFields, parse_template_variables};
 
 /// Handles a request of the dialect `D`, streaming or not.
 pub(crate) async fn create_reply<D: Dialect>(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     Extension(slot): Extension<Slot>,
     request: Request,
 ) -> Result<Response, ApiError> {

@@ -18,22 +18,19 @@ pub(crate) use reply::Response;
 pub(crate) use request::{ResponseFields, Responses};
 pub(crate) use tools::ToolFields;
 
-use std::sync::Arc;
-
-use axum::extract::{Request, State};
-use axum::{Extension, Json};
+use axum::Json;
+use axum::extract::Request;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::keys::Scope;
 use crate::reply::{
     Dialect, FinishedChoice, InferenceRequest, RawRequest, ReplyContext, Usage, count_prompt_tokens,
 };
 use crate::sessions::{PathResult, path_id};
-use crate::shared::Shared;
+use crate::shared::Client;
 
 impl Dialect for Responses {
     const REPLY_ID_PREFIX: &'static str = "resp_";
@@ -66,8 +63,7 @@ impl Dialect for Responses {
 
 /// Retrieves a recorded response.
 pub(crate) async fn retrieve(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     path: PathResult,
 ) -> Result<Json<Value>, ApiError> {
     caller.require(Scope::Chat)?;
@@ -103,8 +99,7 @@ pub(crate) struct InputTokens {
 
 /// Deletes a response: its request, its reply, and the records made from them.
 pub(crate) async fn delete(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     path: PathResult,
 ) -> Result<Json<ResponseDeleted>, ApiError> {
     caller.require(Scope::Chat)?;
@@ -125,8 +120,7 @@ pub(crate) async fn delete(
 
 /// Counts the prompt tokens of a request; nothing is generated or recorded.
 pub(crate) async fn input_tokens(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
+    Client { shared, caller }: Client,
     request: Request,
 ) -> Result<Json<InputTokens>, ApiError> {
     let parse = |raw: &RawRequest<'_>| request::parse(raw).map(|(request, _)| request);
