@@ -6,11 +6,11 @@ use std::sync::Arc;
 use clawhost_model::{Adapter, ModelConfig, TargetLayer};
 
 use crate::device::{Precision, Result, Staging, Stream, Values};
-use crate::kept_state::Identity;
+use crate::identity::Identity;
 use crate::kernels::LoraMatrices;
+use crate::layout::TensorPlace;
 use crate::projection::Projection;
 use crate::transfer::upload_values;
-use crate::weights::TensorPlace;
 
 /// Ranks are padded to a multiple of this.
 const RANK_STEP: usize = 8;

@@ -10,14 +10,15 @@ use clawhost_engine::backend::{
 };
 use clawhost_model::{Checkpoint, LoadError, Model, ModelFiles, Quantization, TrainedWeights};
 
+use crate::base::Base;
 use crate::device::cuda::CudaDriver;
 use crate::device::{Driver, Precision, Result, Stream, StreamPriority};
+use crate::memory::model_bytes;
 use crate::plan;
 use crate::runner::CudaRunner;
-use crate::scoring::Scorer;
 use crate::session::CudaTrainSession;
 use crate::shared::{Loaded, Shared};
-use crate::weights::{DeviceModel, device_error, model_bytes};
+use crate::weights::{DeviceModel, device_error};
 
 /// A model on one GPU. Clones share its weights.
 #[derive(Debug, Clone)]
@@ -120,15 +121,11 @@ impl CudaBackend {
     ) -> Self {
         Self {
             shared: Arc::new(Shared {
-                driver,
-                model: model.into(),
-                precision: device_model.precision(),
-                device_model: Arc::new(device_model),
+                base: Base::new(driver, model.into(), device_model),
                 loaded: RwLock::default(),
                 last_slot: AtomicU32::new(AdapterSlot::BASE.0),
                 scorers: Mutex::default(),
                 kept: Mutex::default(),
-                staging: Mutex::default(),
                 uploads,
             }),
         }
@@ -141,23 +138,23 @@ impl Backend for CudaBackend {
     }
 
     fn model(&self) -> &Arc<Model> {
-        &self.shared.model
+        &self.shared.base.model
     }
 
     fn device(&self) -> Device {
-        self.shared.driver.device()
+        self.shared.base.driver.device()
     }
 
     fn weight_bytes(&self) -> usize {
-        self.shared.memory().weights()
+        self.shared.base.memory().weights()
     }
 
     fn block_bytes(&self) -> usize {
-        self.shared.memory().block()
+        self.shared.base.memory().block()
     }
 
     fn logprob_rounding(&self) -> LogprobRounding {
-        match self.shared.precision {
+        match self.shared.base.precision {
             Precision::F32 => LogprobRounding::F32,
             Precision::Bf16 => LogprobRounding::BF16,
         }
@@ -176,7 +173,7 @@ impl Backend for CudaBackend {
 
     fn load_adapter(&self, weights: &TrainedWeights) -> Result<AdapterSlot> {
         let shared = &self.shared;
-        let base = &shared.model;
+        let base = &shared.base.model;
         let load = || match weights {
             _ if !weights.fits(base) => Ok(Loaded::Misfit),
             TrainedWeights::Lora(adapter) => {
@@ -184,7 +181,7 @@ impl Backend for CudaBackend {
                 Ok(Loaded::Adapter(adapter))
             }
             TrainedWeights::Full(model) => {
-                let model = DeviceModel::new(&shared.uploads, model, shared.precision)?;
+                let model = DeviceModel::new(&shared.uploads, model, shared.base.precision)?;
                 Ok(Loaded::Model(Arc::new(model)))
             }
         };
@@ -206,7 +203,7 @@ impl Backend for CudaBackend {
 
     fn score(&self, slot: AdapterSlot, sequences: &[Sequence<'_>]) -> Result<Vec<SequenceScores>> {
         let (model, adapter) = self.shared.weights(slot)?;
-        let mut scorer = Scorer::lease(&self.shared, false)?;
+        let mut scorer = self.shared.lease_scorer(false)?;
         scorer.score(&model, adapter.as_deref(), sequences)
     }
 

@@ -1,86 +1,16 @@
 //! The backward pass: the layers in reverse, each recomputed from its input and differentiated by hand, so that memory is
 //! one layer's activations plus one input per layer (gradient checkpointing). `host/cpu/src/grad` is the reference.
 
-use std::sync::Arc;
-
-use clawhost_model::ModelConfig;
-
 use crate::adapters::{AdaptedProjection, DeviceAdapter};
 use crate::attention;
-use crate::device::{Address, Buffer, Driver, Operand, Precision, Product, Result, Values};
+use crate::device::{Address, Buffer, Operand, Precision, Product, Result};
+use crate::gradient_workspace::GradientWorkspace;
 use crate::head::Partials;
 use crate::kernels::{AttentionArguments, AttentionGradients, QkvArguments, StridedRows};
 use crate::layers::{Lora, Pass, QkvTarget, Selection};
 use crate::projection::Projection;
 use crate::scoring::{MicroBatch, Scorer};
 use crate::weights::DeviceModel;
-
-/// The gradients of one layer's activations, each for `tokens` rows.
-#[derive(Debug)]
-pub(crate) struct GradientWorkspace {
-    tokens: usize,
-    rank: usize,
-    /// Gradient of the residual stream, and room to move its rows.
-    dx: Values,
-    moved: Values,
-    dactivated: Values,
-    dnormed: Values,
-    dattended: Values,
-    moved_attended: Values,
-    dqkv: Values,
-    dinner: Values,
-    /// Queries, keys and values before norm and rotation.
-    raw: Values,
-    /// Their gradients after the norm: full-parameter training.
-    rotated: Values,
-    /// Inverse root mean squares of rows, or of heads.
-    scales: Buffer<f32>,
-    /// Of the softmax of attention, `[heads, tokens]`.
-    lse: Buffer<f32>,
-    delta: Buffer<f32>,
-}
-
-impl GradientWorkspace {
-    pub(crate) fn new(
-        driver: &Arc<dyn Driver>,
-        c: &ModelConfig,
-        precision: Precision,
-        (tokens, rank): (usize, usize),
-    ) -> Result<Self> {
-        let values = |width: usize| Values::new(driver, precision, tokens * width);
-        let floats = |width: usize| Buffer::new(driver, tokens * width);
-        let (h, q, qkv) = (c.hidden_size, c.query_width(), Projection::Qkv.widths(c).1);
-        Ok(Self {
-            tokens,
-            rank,
-            dx: values(h)?,
-            moved: values(h)?,
-            dactivated: values(c.intermediate_size)?,
-            dnormed: values(h)?,
-            dattended: values(q)?,
-            moved_attended: values(q)?,
-            dqkv: values(qkv)?,
-            dinner: values(rank)?,
-            raw: values(qkv)?,
-            rotated: values(qkv)?,
-            scales: floats(c.num_attention_heads + c.num_key_value_heads)?,
-            lse: floats(c.num_attention_heads)?,
-            delta: floats(c.num_attention_heads)?,
-        })
-    }
-
-    /// Bytes of the buffers for one token.
-    pub(crate) fn bytes_per_token(c: &ModelConfig, precision: Precision, rank: usize) -> usize {
-        let (h, q, qkv) = (c.hidden_size, c.query_width(), Projection::Qkv.widths(c).1);
-        let values = 3 * h + c.intermediate_size + 2 * q + 3 * qkv + rank;
-        let heads = 3 * c.num_attention_heads + c.num_key_value_heads;
-        values * precision.bytes() + heads * size_of::<f32>()
-    }
-
-    pub(crate) fn fits(&self, (tokens, rank): (usize, usize)) -> bool {
-        tokens <= self.tokens && rank <= self.rank
-    }
-}
 
 /// What the backward pass differentiates, and where it adds the gradients: a flat buffer in the layout of the trained
 /// weights.

@@ -9,8 +9,9 @@ use clawhost_model::ModelConfig;
 use crate::device::{Address, Buffer, Driver, Operand, Precision, Product, Result, Stream, Values};
 use crate::kernels::{HeadArguments, HeadGradients};
 use crate::layers::Pass;
+use crate::layout::logits_stride;
 use crate::packing::Packed;
-use crate::weights::{DeviceModel, logits_stride};
+use crate::weights::DeviceModel;
 
 /// Bytes of the logits that are in memory at once.
 const LOGITS_BYTES: usize = 256 << 20;

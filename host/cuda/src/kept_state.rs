@@ -4,27 +4,14 @@
 //! A state is kept for the very weights and moments that the session returned, not for equal ones: it is the content of
 //! these allocations, which nobody changes while a weak reference to them exists (`Arc::make_mut` moves them away).
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use clawhost_engine::backend::AdamWState;
 use clawhost_model::{Adapter, TrainedWeights};
 
 use crate::adapters::DeviceAdapter;
+use crate::identity::Identity;
 use crate::train_state::{Compute, TrainState};
-
-/// The allocation of a value in host memory.
-#[derive(Debug)]
-pub(crate) struct Identity<T>(Weak<T>);
-
-impl<T> Identity<T> {
-    pub(crate) fn of(value: &Arc<T>) -> Self {
-        Self(Arc::downgrade(value))
-    }
-
-    pub(crate) fn is(&self, value: &Arc<T>) -> bool {
-        Weak::as_ptr(&self.0) == Arc::as_ptr(value)
-    }
-}
 
 /// A state with the weights and moments in host memory that are the same.
 #[derive(Debug)]

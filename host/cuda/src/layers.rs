@@ -9,6 +9,7 @@ use crate::kernels::{
     QkvArguments,
 };
 use crate::projection::Projection;
+use crate::quantized::QuantizedLayers;
 use crate::weights::DeviceModel;
 use crate::workspace::Workspace;
 
@@ -251,7 +252,10 @@ impl Pass<'_> {
     fn product(&self, at: (usize, Projection), x: Address, y: Address) -> Result<()> {
         if self.has_gemv() {
             self.gemv(at, (x, y), None, false)?;
-        } else if !self.quantized_gemv(at, (x, y))? {
+        } else if let Some(quantized) = self.quantized_gemv() {
+            let output = self.output_precision(at.1);
+            quantized.gemv(self.stream, at, (x, y), (self.tokens, output))?;
+        } else {
             let (inputs, outputs) = at.1.widths(&self.model.config);
             let operands = (x, self.model.weight(self.stream, self.work, at)?, y);
             let accumulate = at.1.adds_to_residual();
@@ -260,6 +264,12 @@ impl Pass<'_> {
         }
         self.add_bias(at, y)?;
         self.add_lora(at, x, y)
+    }
+
+    /// The quantized layers, if this pass has so few rows that products restore their weights in registers.
+    fn quantized_gemv(&self) -> Option<&QuantizedLayers> {
+        let quantized = self.model.quantized.as_ref()?;
+        QuantizedLayers::has_gemv(self.precision(), self.tokens).then_some(quantized)
     }
 
     /// Adds the bias of a projection; that of queries, keys and values is added after it.

@@ -1,29 +1,27 @@
-//! What is taken from [`Shared`] and goes back after its use.
+//! What is taken from its owner and goes back after its use.
 
 use std::fmt::{Debug, Formatter};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use crate::shared::Shared;
-
-/// A value in use; it goes back when this is dropped.
-pub(crate) struct Lease<T> {
-    shared: Arc<Shared>,
+/// A value in use; it goes back to its owner when this is dropped.
+pub(crate) struct Lease<O, T> {
+    owner: Arc<O>,
     value: Option<T>,
-    give_back: fn(&Shared, T),
+    give_back: fn(&O, T),
 }
 
-impl<T> Lease<T> {
-    pub(crate) fn new(shared: &Arc<Shared>, value: T, give_back: fn(&Shared, T)) -> Self {
+impl<O, T> Lease<O, T> {
+    pub(crate) fn new(owner: &Arc<O>, value: T, give_back: fn(&O, T)) -> Self {
         Self {
-            shared: Arc::clone(shared),
+            owner: Arc::clone(owner),
             value: Some(value),
             give_back,
         }
     }
 }
 
-impl<T> Deref for Lease<T> {
+impl<O, T> Deref for Lease<O, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -31,21 +29,21 @@ impl<T> Deref for Lease<T> {
     }
 }
 
-impl<T> DerefMut for Lease<T> {
+impl<O, T> DerefMut for Lease<O, T> {
     fn deref_mut(&mut self) -> &mut T {
         self.value.as_mut().expect("it is there until the drop")
     }
 }
 
-impl<T> Drop for Lease<T> {
+impl<O, T> Drop for Lease<O, T> {
     fn drop(&mut self) {
         if let Some(value) = self.value.take() {
-            (self.give_back)(&self.shared, value);
+            (self.give_back)(&self.owner, value);
         }
     }
 }
 
-impl<T: Debug> Debug for Lease<T> {
+impl<O, T: Debug> Debug for Lease<O, T> {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         self.value.fmt(f)
     }

@@ -2,11 +2,12 @@
 //! from which they are uploaded to their places. The host never has a copy of the model.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use clawhost_model::{Checkpoint, LoadError, Piece, ReadBuffer};
 
-use crate::device::{HostBuffer, Precision, Stream, Uploads};
+use crate::device::{Buffer, HostBuffer, Precision, Stream, Uploads};
+use crate::layout::ModelLayout;
 use crate::weights::{DeviceModel, device_error};
 
 /// Values of a piece.
@@ -27,15 +28,31 @@ pub(crate) fn staging_bytes(precision: Precision) -> usize {
 /// A piece that has been read into a buffer.
 type Filled = (Piece, HostBuffer, Result<(), LoadError>);
 
+impl DeviceModel {
+    /// Reads a checkpoint into the memory of the device.
+    pub(crate) fn from_checkpoint(
+        stream: &Stream,
+        checkpoint: &Checkpoint,
+        precision: Precision,
+    ) -> Result<Self, LoadError> {
+        let config = checkpoint.config();
+        let layout = ModelLayout::new(config);
+        let allocate = || {
+            let exact = Buffer::new(&stream.driver, layout.total - layout.matrices)?;
+            let exact = (Arc::new(exact), layout.matrices);
+            Self::allocate(stream, config, (precision, layout.matrices), exact)
+        };
+        let model = allocate().map_err(device_error)?;
+        upload(stream, checkpoint, &model)?;
+        Ok(model)
+    }
+}
+
 /// Reads all tensors to their places in the model.
 ///
 /// # Errors
 /// A tensor that cannot be read or is not finite, by name; or a failure of the device. Of several tensors, the first.
-pub(crate) fn upload(
-    stream: &Stream,
-    checkpoint: &Checkpoint,
-    model: &DeviceModel,
-) -> Result<(), LoadError> {
+fn upload(stream: &Stream, checkpoint: &Checkpoint, model: &DeviceModel) -> Result<(), LoadError> {
     let threads = threads();
     // A row longer than a piece is read at once.
     let bytes = checkpoint.pieces(PIECE_VALUES);

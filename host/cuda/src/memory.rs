@@ -2,16 +2,16 @@
 //! buffers that are allocated. Allocates nothing.
 
 use clawhost_engine::backend::BLOCK_TOKENS;
-use clawhost_model::{Adapter, LoraSpec, ModelConfig, Quantization, Weights};
+use clawhost_model::{Adapter, LoraSpec, ModelConfig, Quantization, QuantizedFormat, Weights};
 
 use crate::adapters::padded_rank;
-use crate::backward::GradientWorkspace;
 use crate::device::Precision;
 use crate::device::cuda::PRODUCT_WORKSPACE;
+use crate::gradient_workspace::GradientWorkspace;
 use crate::head::logits_bytes;
+use crate::layout::ModelLayout;
 use crate::loading::staging_bytes;
-use crate::quantized::largest_weight;
-use crate::weights::{ModelLayout, model_bytes};
+use crate::quantized::{largest_weight, layer_bytes};
 use crate::workspace::Workspace;
 
 /// The memory plan of a model on a GPU.
@@ -121,6 +121,21 @@ impl<'a> CudaMemory<'a> {
     fn rank(rank: usize) -> usize {
         3 * padded_rank(rank)
     }
+}
+
+/// Bytes of a model's weights on the device.
+pub(crate) fn model_bytes(
+    c: &ModelConfig,
+    precision: Precision,
+    quantization: Quantization,
+) -> usize {
+    let layout = ModelLayout::new(c);
+    let exact = (layout.total - layout.matrices) * size_of::<f32>();
+    exact
+        + match QuantizedFormat::of(quantization) {
+            None => layout.matrices * precision.bytes(),
+            Some(format) => layout.tables * precision.bytes() + layer_bytes(format, c),
+        }
 }
 
 /// Device memory of a training pass, in bytes.

@@ -1,16 +1,11 @@
 //! Weights of linear layers in 8 or 4 bits in device memory, in the order in which the kernels of `quantized.cu` read them:
 //! products of few rows restore them in registers, and products of many rows multiply with one restored weight at a time.
 
-use std::sync::Arc;
-
 use clawhost_model::{ModelConfig, QuantizedFormat, QuantizedLayer, QuantizedWeight};
 
-use crate::device::{Address, Buffer, Driver, Precision, Result, Stream, Values};
+use crate::device::{Address, Buffer, Precision, Result, Stream};
 use crate::kernels::{MAX_GEMV_ROWS, QuantizedGemvArguments, QuantizedMatrix};
-use crate::layers::Pass;
 use crate::projection::Projection;
-use crate::weights::DeviceModel;
-use crate::workspace::Workspace;
 
 /// Values of a block.
 const BLOCK: usize = 32;
@@ -101,8 +96,44 @@ impl QuantizedLayers {
         })
     }
 
-    fn matrix(&self, (layer, projection): (usize, Projection)) -> QuantizedMatrix {
+    pub(crate) fn format(&self) -> QuantizedFormat {
+        self.format
+    }
+
+    pub(crate) fn matrix(&self, (layer, projection): (usize, Projection)) -> QuantizedMatrix {
         self.layers[layer][projection as usize].matrix(self.format)
+    }
+
+    /// Whether a product of this many rows restores the weight in registers.
+    pub(crate) fn has_gemv(precision: Precision, rows: usize) -> bool {
+        precision == Precision::Bf16 && rows <= MAX_ROWS
+    }
+
+    /// `y = x wᵀ` of few rows in bf16, with an output in this precision; adds to y where that is the residual stream.
+    pub(crate) fn gemv(
+        &self,
+        stream: &Stream,
+        at: (usize, Projection),
+        (x, y): (Address, Address),
+        (rows, output): (usize, Precision),
+    ) -> Result<()> {
+        let w = self.matrix(at);
+        let DeviceWeight {
+            inputs, outputs, ..
+        } = self.layers[at.0][at.1 as usize];
+        for first in (0..rows).step_by(MAX_GEMV_ROWS) {
+            let arguments = QuantizedGemvArguments {
+                w,
+                x: x.plus(first * inputs * Precision::Bf16.bytes()),
+                x_stride: int(inputs),
+                y: y.plus(first * outputs * output.bytes()),
+                y_stride: int(outputs),
+                tokens: int((rows - first).min(MAX_GEMV_ROWS)),
+                residual: i32::from(at.1.adds_to_residual()),
+            };
+            stream.quantized_gemv(self.format, arguments)?;
+        }
+        Ok(())
     }
 }
 
@@ -201,69 +232,6 @@ fn reorder_row(format: QuantizedFormat, blocks: &[u8], values: &mut [u8], scales
                 }
             }
         }
-    }
-}
-
-impl Workspace {
-    /// Room for a restored weight. Allocated when the first product needs it.
-    fn restored(&self, driver: &Arc<dyn Driver>, c: &ModelConfig) -> Result<Address> {
-        if let Some(restored) = self.restored.get() {
-            return Ok(restored.address());
-        }
-        let values = Values::new(driver, self.normed.precision, largest_weight(c))?;
-        Ok(self.restored.get_or_init(|| values).address())
-    }
-}
-
-impl DeviceModel {
-    /// The address of a layer's weight in the precision of the products. A quantized weight is restored, and stays there until
-    /// the next one.
-    pub(crate) fn weight(
-        &self,
-        stream: &Stream,
-        work: &Workspace,
-        (layer, projection): (usize, Projection),
-    ) -> Result<Address> {
-        let Some(quantized) = &self.quantized else {
-            return Ok(self.matrix(self.layout.layers[layer].weight(projection)));
-        };
-        let restored = work.restored(&stream.driver, &self.config)?;
-        let matrix = quantized.matrix((layer, projection));
-        stream.dequantize(self.precision(), quantized.format, matrix, restored)?;
-        Ok(restored)
-    }
-}
-
-impl Pass<'_> {
-    /// `y = x wᵀ` of few rows with a quantized weight; adds to y where that is the residual stream. Returns whether this pass has so few rows and quantized weights.
-    pub(crate) fn quantized_gemv(
-        &self,
-        at: (usize, Projection),
-        (x, y): (Address, Address),
-    ) -> Result<bool> {
-        let precision = self.model.precision();
-        let Some(quantized) = &self.model.quantized else {
-            return Ok(false);
-        };
-        if precision != Precision::Bf16 || self.tokens > MAX_ROWS {
-            return Ok(false);
-        }
-        let w = quantized.matrix(at);
-        let (inputs, outputs) = at.1.widths(&self.model.config);
-        let output = self.output_precision(at.1);
-        for first in (0..self.tokens).step_by(MAX_GEMV_ROWS) {
-            let arguments = QuantizedGemvArguments {
-                w,
-                x: x.plus(first * inputs * precision.bytes()),
-                x_stride: int(inputs),
-                y: y.plus(first * outputs * output.bytes()),
-                y_stride: int(outputs),
-                tokens: int((self.tokens - first).min(MAX_GEMV_ROWS)),
-                residual: i32::from(at.1.adds_to_residual()),
-            };
-            self.stream.quantized_gemv(quantized.format, arguments)?;
-        }
-        Ok(true)
     }
 }
 

@@ -12,7 +12,7 @@ use super::*;
 use crate::CudaBackend;
 use crate::device::emulated::EmulatedDriver;
 use crate::tests::agreement;
-use crate::weights::model_bytes;
+use crate::memory::model_bytes;
 
 const BOTH: [Quantization; 2] = [Quantization::Int8, Quantization::Int4];
 

@@ -22,7 +22,7 @@ use crate::inputs::{Inputs, List, Lists};
 use crate::kernels::{AttentionArguments, DecodeWorkspace, LoraMatrices};
 use crate::layers::{Lora, Pass, QkvTarget, Selection};
 use crate::packing::check_tokens;
-use crate::shared::{Loaded, Shared, head_shape};
+use crate::shared::{Loaded, Shared};
 use crate::weights::DeviceModel;
 use crate::workspace::Workspace;
 use rows::{AdapterGroup, LoadedRow, StepLists, adapter_groups, end_groups, pass_rows, step_lists};
@@ -79,13 +79,13 @@ struct GraphKey {
 
 impl CudaRunner {
     pub(crate) fn new(shared: Arc<Shared>, blocks: usize) -> Result<Self> {
-        let stream = Stream::new(&shared.driver, StreamPriority::Serving)?;
-        let (driver, c) = (&shared.driver, shared.model.config());
-        let precision = shared.precision;
-        let kv = Values::new(driver, precision, (blocks + 1) * shared.block_values())?;
+        let stream = Stream::new(&shared.base.driver, StreamPriority::Serving)?;
+        let (driver, c) = (&shared.base.driver, shared.base.model.config());
+        let precision = shared.base.precision;
+        let kv = Values::new(driver, precision, (blocks + 1) * shared.base.block_values())?;
         // Masked keys are multiplied by zero, which must not give what is not a number.
         stream.clear_values(&kv)?;
-        let stride = shared.device_model.logits_stride();
+        let stride = shared.base.device_model.logits_stride();
         let runner = Self {
             spare_block: blocks,
             work: Workspace::new(driver, c, precision, (BUCKETS[4], 8))?,
@@ -121,7 +121,7 @@ impl CudaRunner {
                 Some(Loaded::Model(model)) => (Some((row.slot, model)), None),
                 Some(Loaded::Misfit) => return Err(ForwardError::Adapter),
             };
-            check_tokens(self.shared.model.config(), row.tokens)?;
+            check_tokens(self.shared.base.model.config(), row.tokens)?;
             loaded.push(LoadedRow {
                 index,
                 row,
@@ -137,7 +137,7 @@ impl CudaRunner {
     fn forward(&mut self, rows: &[LoadedRow<'_>], first_logits: usize) -> Result<()> {
         let model = match &rows[0].copy {
             Some((_, model)) => Arc::clone(model),
-            None => Arc::clone(&self.shared.device_model),
+            None => Arc::clone(&self.shared.base.device_model),
         };
         let tokens: usize = rows.iter().map(|row| row.row.tokens.len()).sum();
         let decoding = rows.iter().all(|row| row.row.tokens.len() == 1);
@@ -151,7 +151,11 @@ impl CudaRunner {
         };
         let pass_rows = pass_rows(rows, &adapters, (padded, self.spare_block));
         let rounded = padded > rows.len() || decoding;
-        let (lists, step) = step_lists(head_shape(&self.shared.device_model), &pass_rows, rounded);
+        let (lists, step) = step_lists(
+            self.shared.base.device_model.head_shape(),
+            &pass_rows,
+            rounded,
+        );
         let rank = rows
             .iter()
             .filter_map(|row| row.adapter.as_ref())
@@ -227,11 +231,11 @@ impl CudaRunner {
         adapters.resize_with(count, || {
             Arc::clone(last.as_ref().expect("there is an adapter"))
         });
-        let entries = table(self.shared.model.config().num_hidden_layers, &adapters);
+        let entries = table(self.shared.base.model.config().num_hidden_layers, &adapters);
         if entries.len() > self.lora.buffer.len() {
             self.graphs.clear();
             self.stream.synchronize()?;
-            self.lora.buffer = Buffer::new(&self.shared.driver, entries.len())?;
+            self.lora.buffer = Buffer::new(&self.shared.base.driver, entries.len())?;
         }
         self.stream.upload(&self.lora.buffer, 0, &entries)?;
         self.lora.slots.clone_from(&slots);
@@ -251,20 +255,21 @@ impl CudaRunner {
         step: &StepLists,
         (first_logits, rank): (usize, usize),
     ) -> Result<()> {
-        let (driver, c) = (&self.shared.driver, self.shared.model.config());
+        let (driver, c) = (&self.shared.base.driver, self.shared.base.model.config());
         let size = (step.token_count, rank);
         if !self.work.fits(size) {
             self.graphs.clear();
             self.stream.synchronize()?;
             let size = self.work.grown(size);
-            self.work = Workspace::new(driver, c, self.shared.precision, size)?;
+            self.work = Workspace::new(driver, c, self.shared.base.precision, size)?;
         }
         if !self.inputs.fits(lists) {
             self.graphs.clear();
             self.stream.synchronize()?;
             self.inputs = Inputs::new(driver, lists.len().next_power_of_two())?;
         }
-        let logits = (first_logits + step.row_count) * self.shared.device_model.logits_stride();
+        let logits =
+            (first_logits + step.row_count) * self.shared.base.device_model.logits_stride();
         if logits > self.logits.len() {
             self.graphs.clear();
             self.stream.synchronize()?;
@@ -294,9 +299,9 @@ impl CudaRunner {
     }
 
     fn splits(&self, step: &StepLists) -> usize {
-        let kv_heads = self.shared.model.config().num_key_value_heads;
+        let kv_heads = self.shared.base.model.config().num_key_value_heads;
         let (tiles, tokens) = (step.tiles[1].1, step.table_stride * BLOCK_TOKENS);
-        let processors = self.shared.driver.processors();
+        let processors = self.shared.base.driver.processors();
         decode_splits(processors, tiles.max(1), kv_heads, tokens)
     }
 
@@ -410,8 +415,8 @@ impl Runner for CudaRunner {
     }
 
     fn step(&mut self, batch: Batch<'_>) -> Result<Vec<RowOutput>> {
-        let size = self.shared.block_values();
-        let bytes = size * self.shared.precision.bytes();
+        let size = self.shared.base.block_values();
+        let bytes = size * self.shared.base.precision.bytes();
         for (from, to) in batch.copies {
             let [from, to] = [from, to].map(|id| self.kv.at(id.0 as usize * size));
             self.stream.copy_bytes(from, to, bytes)?;
@@ -430,7 +435,7 @@ impl Runner for CudaRunner {
             }
             first += group.len();
         }
-        let logits = (&self.logits, &*self.shared.device_model);
+        let logits = (&self.logits, &*self.shared.base.device_model);
         self.samplers
             .sample(&self.stream, logits, batch.rows, &places)
     }

@@ -7,17 +7,14 @@ use clawhost_engine::background;
 
 use crate::adapters::DeviceAdapter;
 use crate::attention::{self, HeadShape, PlacedTiles, Tiles};
-use crate::backward::GradientWorkspace;
-use crate::device::{
-    Address, Buffer, Driver, Precision, Result, Stream, StreamPriority, Values, lock,
-};
+use crate::base::Base;
+use crate::device::{Address, Buffer, Driver, Precision, Result, Stream, StreamPriority, Values};
+use crate::gradient_workspace::GradientWorkspace;
 use crate::head::{LogitsChunk, Positions};
 use crate::inputs::{Inputs, List, Lists};
 use crate::kernels::{AttentionArguments, DecodeWorkspace};
 use crate::layers::{Lora, Pass, QkvTarget, Selection};
-use crate::lease::Lease;
 use crate::packing::{Packed, pack};
-use crate::shared::{Shared, head_shape};
 use crate::weights::DeviceModel;
 use crate::workspace::Workspace;
 
@@ -189,31 +186,15 @@ impl PackedInputs {
 }
 
 impl Scorer {
-    fn new(shared: &Shared) -> Result<Self> {
-        let (driver, c) = (&shared.driver, shared.model.config());
+    pub(crate) fn new(base: &Base) -> Result<Self> {
+        let (driver, c) = (&base.driver, base.model.config());
         Ok(Self {
             stream: Stream::new(driver, StreamPriority::Background)?,
-            work: Workspace::new(driver, c, shared.precision, (16, 8))?,
-            chunk: LogitsChunk::new(driver, &shared.device_model)?,
+            work: Workspace::new(driver, c, base.precision, (16, 8))?,
+            chunk: LogitsChunk::new(driver, &base.device_model)?,
             gradients: None,
             stored: Vec::new(),
         })
-    }
-
-    /// A scorer that is not in use; one with the buffers of a backward pass if it is `for_training`, and one without if not,
-    /// where there is one.
-    pub(crate) fn lease(shared: &Arc<Shared>, for_training: bool) -> Result<Lease<Self>> {
-        let mut free = lock(&shared.scorers);
-        let suits = |scorer: &Self| scorer.gradients.is_some() == for_training;
-        let found = match free.iter().position(suits) {
-            Some(at) => Some(free.swap_remove(at)),
-            None => free.pop(),
-        };
-        drop(free);
-        let scorer = found.map_or_else(|| Self::new(shared), Ok)?;
-        Ok(Lease::new(shared, scorer, |shared, scorer| {
-            lock(&shared.scorers).push(scorer);
-        }))
     }
 
     /// Makes room for a micro-batch.
@@ -319,7 +300,7 @@ impl Scorer {
         let mut scores = Vec::with_capacity(sequences.len());
         for packed in pack(&model.config, sequences)? {
             self.reserve(model, packed.tokens.len(), adapter)?;
-            let inputs = PackedInputs::new(&self.stream, head_shape(model), &packed)?;
+            let inputs = PackedInputs::new(&self.stream, model.head_shape(), &packed)?;
             self.forward(model, adapter, &inputs, &mut |_| Ok(()))?;
             let positions = self.score_rows(model, &packed)?;
             scores.extend(positions.read(&self.stream, &packed)?);
@@ -359,7 +340,7 @@ impl Scorer {
         packed: Packed,
     ) -> Result<(MicroBatch, Vec<SequenceScores>)> {
         self.reserve(model, packed.tokens.len(), adapter)?;
-        let inputs = PackedInputs::new(&self.stream, head_shape(model), &packed)?;
+        let inputs = PackedInputs::new(&self.stream, model.head_shape(), &packed)?;
         let (precision, h) = (model.precision(), model.config.hidden_size);
         let width = inputs.token_count * h;
         let layers = model.config.num_hidden_layers;

@@ -23,8 +23,8 @@ use crate::train_state::TrainState;
 #[derive(Debug)]
 pub(crate) struct CudaTrainSession {
     shared: Arc<Shared>,
-    scorer: Lease<Scorer>,
-    state: Lease<TrainState>,
+    scorer: Lease<Shared, Scorer>,
+    state: Lease<Shared, TrainState>,
     /// The weights that the session started from: shape and kind.
     initial: TrainedWeights,
     updates: u64,
@@ -38,7 +38,7 @@ impl CudaTrainSession {
         weights: &TrainedWeights,
         moments: Option<&AdamWState>,
     ) -> Result<Self> {
-        let scorer = Scorer::lease(shared, true)?;
+        let scorer = shared.lease_scorer(true)?;
         let stream = &scorer.stream;
         let kept = moments.and_then(|moments| {
             let kept = lock(&shared.kept).take()?;
@@ -46,7 +46,7 @@ impl CudaTrainSession {
         });
         let mut state = match kept {
             Some(state) => state,
-            None => TrainState::new(shared, stream, weights, moments)?,
+            None => TrainState::new(&shared.base, stream, weights, moments)?,
         };
         state.host = moments.map(|moments| (weights.clone(), moments.clone()));
         stream.clear_buffer(&state.gradients)?;
@@ -68,7 +68,8 @@ impl CudaTrainSession {
 
     /// The named tensors of a flat buffer.
     fn read(&self, buffer: &Buffer<f32>) -> Result<Vec<Vec<f32>>> {
-        self.state.read(&self.shared, &self.scorer.stream, buffer)
+        self.state
+            .read(&self.shared.base, &self.scorer.stream, buffer)
     }
 }
 
@@ -131,7 +132,7 @@ impl TrainSession for CudaTrainSession {
 
     fn forward(&mut self, sequences: &[Sequence<'_>]) -> Result<Vec<SequenceScores>> {
         self.forward = None;
-        let (model, adapter) = self.state.compute.weights(&self.shared.device_model);
+        let (model, adapter) = self.state.compute.weights(&self.shared.base.device_model);
         let mut batches = Vec::new();
         for packed in pack(&model.config, sequences)? {
             batches.push(self.scorer.forward_train(model, adapter, packed)?);
@@ -161,7 +162,7 @@ impl TrainSession for CudaTrainSession {
             all.push((batch, flatten(&scores, own)?));
         }
         let most = all.iter().map(|(batch, _)| batch.inputs.token_count).max();
-        let (model, adapter) = self.state.compute.weights(&self.shared.device_model);
+        let (model, adapter) = self.state.compute.weights(&self.shared.base.device_model);
         self.scorer
             .reserve_gradients(model, most.unwrap_or(0), adapter)?;
         for (batch, partials) in all {
@@ -240,7 +241,7 @@ impl TrainSession for CudaTrainSession {
     }
 
     fn score(&mut self, sequences: &[Sequence<'_>]) -> Result<Vec<SequenceScores>> {
-        let (model, adapter) = self.state.compute.weights(&self.shared.device_model);
+        let (model, adapter) = self.state.compute.weights(&self.shared.base.device_model);
         self.scorer.score(model, adapter, sequences)
     }
 

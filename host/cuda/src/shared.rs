@@ -5,35 +5,27 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use clawhost_engine::ForwardError;
-use clawhost_engine::backend::{AdapterSlot, BLOCK_TOKENS};
-use clawhost_model::{Adapter, Model};
+use clawhost_engine::backend::AdapterSlot;
+use clawhost_model::Adapter;
 
 use crate::adapters::DeviceAdapter;
-use crate::attention::HeadShape;
-use crate::device::{Driver, Precision, Result, Staging, Stream, lock};
+use crate::base::Base;
+use crate::device::{Result, Staging, Stream, lock};
 use crate::kept_state::KeptState;
-use crate::memory::CudaMemory;
+use crate::lease::Lease;
 use crate::scoring::Scorer;
 use crate::weights::DeviceModel;
-
-/// Bytes of a part of a transfer.
-const STAGING_PART: usize = 32 << 20;
 
 /// The weights, shared by a backend, its runners and training sessions.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) driver: Arc<dyn Driver>,
-    pub(crate) model: Arc<Model>,
-    pub(crate) device_model: Arc<DeviceModel>,
-    pub(crate) precision: Precision,
+    pub(crate) base: Base,
     pub(crate) loaded: RwLock<HashMap<AdapterSlot, Loaded>>,
     pub(crate) last_slot: AtomicU32,
     /// Scorers that are not in use.
     pub(crate) scorers: Mutex<Vec<Scorer>>,
     /// What the last training session left on the device.
     pub(crate) kept: Mutex<Option<KeptState>>,
-    /// Made by the first transfer.
-    pub(crate) staging: Mutex<Option<Staging>>,
     /// The stream of uploads.
     pub(crate) uploads: Stream,
 }
@@ -48,27 +40,7 @@ pub(crate) enum Loaded {
     Misfit,
 }
 
-/// The heads of a model.
-pub(crate) fn head_shape(model: &DeviceModel) -> HeadShape {
-    let c = &model.config;
-    HeadShape {
-        precision: model.precision(),
-        heads: c.num_attention_heads,
-        kv_heads: c.num_key_value_heads,
-        dim: c.head_dim,
-    }
-}
-
 impl Shared {
-    /// Runs a transfer through page-locked memory.
-    pub(crate) fn transfer<T>(&self, work: impl FnOnce(&mut Staging) -> Result<T>) -> Result<T> {
-        let mut staging = lock(&self.staging);
-        if staging.is_none() {
-            *staging = Some(Staging::new(&self.driver, STAGING_PART)?);
-        }
-        work(staging.as_mut().expect("it has just been made"))
-    }
-
     /// Runs `work`, which allocates; what is kept for later sessions gives way if there is no memory.
     pub(crate) fn with_memory<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         let result = work();
@@ -82,6 +54,25 @@ impl Shared {
         }
         drop((kept, scorers));
         work()
+    }
+
+    /// A scorer that is not in use; one with the buffers of a backward pass if it is `for_training`, and one without if not,
+    /// where there is one.
+    pub(crate) fn lease_scorer(
+        self: &Arc<Self>,
+        for_training: bool,
+    ) -> Result<Lease<Self, Scorer>> {
+        let mut free = lock(&self.scorers);
+        let suits = |scorer: &Scorer| scorer.gradients.is_some() == for_training;
+        let found = match free.iter().position(suits) {
+            Some(at) => Some(free.swap_remove(at)),
+            None => free.pop(),
+        };
+        drop(free);
+        let scorer = found.map_or_else(|| Scorer::new(&self.base), Ok)?;
+        Ok(Lease::new(self, scorer, |shared, scorer| {
+            lock(&shared.scorers).push(scorer);
+        }))
     }
 
     /// An adapter on the device: the one that is loaded already, a copy of the trained one, or an upload.
@@ -101,10 +92,10 @@ impl Shared {
         }
         drop(kept);
         let new = |staging: &mut Staging| {
-            let c = self.model.config();
-            DeviceAdapter::new(&self.uploads, staging, c, adapter, self.precision)
+            let c = self.base.model.config();
+            DeviceAdapter::new(&self.uploads, staging, c, adapter, self.base.precision)
         };
-        self.transfer(new).map(Arc::new)
+        self.base.transfer(new).map(Arc::new)
     }
 
     /// The weights in a slot; `None` is the base model.
@@ -124,24 +115,12 @@ impl Shared {
         &self,
         slot: AdapterSlot,
     ) -> Result<(Arc<DeviceModel>, Option<Arc<DeviceAdapter>>)> {
-        let base = || Arc::clone(&self.device_model);
+        let base = || Arc::clone(&self.base.device_model);
         match self.loaded(slot) {
             None => Ok((base(), None)),
             Some(Loaded::Adapter(adapter)) => Ok((base(), Some(adapter))),
             Some(Loaded::Model(model)) => Ok((model, None)),
             Some(Loaded::Misfit) => Err(ForwardError::Adapter),
         }
-    }
-
-    /// The memory plan of the base model.
-    pub(crate) fn memory(&self) -> CudaMemory<'_> {
-        let model = &self.model;
-        CudaMemory::new(model.config(), self.precision, model.quantization())
-    }
-
-    /// Values of a KV-cache block.
-    pub(crate) fn block_values(&self) -> usize {
-        let c = self.model.config();
-        c.num_hidden_layers * 2 * c.key_width() * BLOCK_TOKENS
     }
 }

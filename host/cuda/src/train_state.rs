@@ -8,10 +8,11 @@ use clawhost_engine::backend::AdamWState;
 use clawhost_model::TrainedWeights;
 
 use crate::adapters::{AdapterLayout, DeviceAdapter};
+use crate::base::Base;
 use crate::device::{Buffer, Result, Stream, Values};
-use crate::shared::Shared;
+use crate::layout::{ModelLayout, TensorPlace};
 use crate::transfer::{download_tensors, upload_tensors};
-use crate::weights::{DeviceModel, ModelLayout, TensorPlace};
+use crate::weights::DeviceModel;
 
 /// The weights as the products read them.
 #[derive(Debug)]
@@ -65,12 +66,12 @@ impl TrainState {
     /// # Errors
     /// Weights or moments of another shape, or no memory.
     pub(crate) fn new(
-        shared: &Shared,
+        base: &Base,
         stream: &Stream,
         weights: &TrainedWeights,
         moments: Option<&AdamWState>,
     ) -> Result<Self> {
-        if !weights.fits(&shared.model) {
+        if !weights.fits(&base.model) {
             return Err(ForwardError::Adapter);
         }
         let tensors = weights.tensors();
@@ -81,7 +82,7 @@ impl TrainState {
                 expected: lengths.iter().sum(),
             });
         }
-        let c = shared.model.config();
+        let c = base.model.config();
         let (places, total, matrices) = match weights {
             TrainedWeights::Lora(adapter) => {
                 let layout = AdapterLayout::new(c, adapter);
@@ -92,10 +93,10 @@ impl TrainState {
                 (layout.tensors, layout.total, layout.matrices)
             }
         };
-        let driver = &shared.driver;
+        let driver = &base.driver;
         let upload = |tensors: Vec<&[f32]>| -> Result<Buffer<f32>> {
             let to = Buffer::new(driver, total)?;
-            shared.transfer(|staging| upload_tensors(stream, staging, &to, &places, &tensors))?;
+            base.transfer(|staging| upload_tensors(stream, staging, &to, &places, &tensors))?;
             Ok(to)
         };
         let moment = |moment: Option<&[Vec<f32>]>| match moment {
@@ -107,13 +108,13 @@ impl TrainState {
         };
         let master = Arc::new(upload(tensors.iter().map(|(_, values)| *values).collect())?);
         let compute = match weights {
-            TrainedWeights::Lora(adapter) => Compute::Lora(shared.transfer(|staging| {
-                DeviceAdapter::new(stream, staging, c, adapter, shared.precision)
+            TrainedWeights::Lora(adapter) => Compute::Lora(base.transfer(|staging| {
+                DeviceAdapter::new(stream, staging, c, adapter, base.precision)
             })?),
             TrainedWeights::Full(model) => Compute::Full(Box::new(DeviceModel::with_exact(
                 stream,
                 model,
-                shared.precision,
+                base.precision,
                 (Arc::clone(&master), 0),
             )?)),
         };
@@ -134,10 +135,10 @@ impl TrainState {
     /// The named tensors of a flat buffer.
     pub(crate) fn read(
         &self,
-        shared: &Shared,
+        base: &Base,
         stream: &Stream,
         buffer: &Buffer<f32>,
     ) -> Result<Vec<Vec<f32>>> {
-        shared.transfer(|staging| download_tensors(stream, staging, buffer, &self.places))
+        base.transfer(|staging| download_tensors(stream, staging, buffer, &self.places))
     }
 }

@@ -1,7 +1,7 @@
 //! The named tensors of a flat buffer on the device, copied from and to vectors of the host by several threads.
 
 use crate::device::{Buffer, Precision, Region, Result, Staging, Stream, Values, values_of};
-use crate::weights::TensorPlace;
+use crate::layout::TensorPlace;
 
 /// Most values that a thread copies at once, so that all threads have work.
 const RUN: usize = 1 << 18;
