@@ -7,18 +7,15 @@ use clawhost_sdk::PluginError;
 use clawhost_sdk::sandbox::{Command, Machine};
 use task_machine::{Done, failure, of_output, settle, shell};
 
+use crate::files::{FILES_TIMEOUT_MS, LIST, expect_success, list_command, read_file, write_file};
 use crate::protected::Protected;
-use crate::repository::{FILES_TIMEOUT_MS, expect_success, read_file, write_file};
 use crate::task::quote;
 
 /// The most that a change may have.
 const MAX_FILES: usize = 500;
 const MAX_BYTES: usize = 8 << 20;
-/// Size of a list of files.
-const MAX_LIST: usize = 16 << 20;
 /// Bytes of the patch in a report.
 const MAX_PATCH: u32 = 8 << 10;
-const LIST: &str = "/tmp/.files";
 const BEFORE: &str = "/tmp/.files-before";
 const DIFFERENCE: &str = "/tmp/.files-difference";
 
@@ -32,31 +29,6 @@ pub(crate) struct Change {
     modes: Vec<(String, bool)>,
     /// Changes that do not count.
     pub(crate) dropped: Vec<String>,
-}
-
-/// The files of `/work`, one a line: `HASH  ./PATH`, and `executable  ./PATH` for those that are. They are left in [`LIST`].
-fn list_command() -> Command {
-    let skipped = r"\( -name .git -o -name __pycache__ -o -name .pytest_cache \) -prune -o -type f";
-    shell(
-        &format!(
-            "cd /work; {{ find . {skipped} -exec sha256sum -- {{}} +; find . {skipped} -perm -u+x -printf 'executable  %p\\n'; }} \
-            2>/dev/null | LC_ALL=C sort > {LIST}"
-        ),
-        FILES_TIMEOUT_MS,
-    )
-}
-
-/// Lists the files of a machine in which nothing of the policy runs.
-pub(crate) fn list_files(machine: &Machine) -> Result<Vec<u8>, PluginError> {
-    expect_success(machine, &list_command())?;
-    let list = read_file(machine, LIST, MAX_LIST)?;
-    let list = list.ok_or_else(|| {
-        PluginError::InvalidInput(format!(
-            "the list of the files of the repository has more than {MAX_LIST} bytes"
-        ))
-    })?;
-    expect_success(machine, &shell(&format!("rm {LIST}"), FILES_TIMEOUT_MS))?;
-    Ok(list.concat())
 }
 
 impl Change {

@@ -8,7 +8,7 @@ use task_machine::{Done, Test, failure, of_output, settle, shell};
 use crate::Swe;
 use crate::change::Change;
 use crate::control::{Control, random_id};
-use crate::repository::FILES_TIMEOUT_MS;
+use crate::files::FILES_TIMEOUT_MS;
 use crate::task::Named;
 
 /// What grading found.
@@ -177,5 +177,5 @@ impl Swe {
 }
 
 fn append(machine: &Machine, path: &str, code: &str) -> Result<(), PluginError> {
-    crate::repository::write_file(machine, &format!("/work/{path}"), code.as_bytes())
+    crate::files::write_file(machine, &format!("/work/{path}"), code.as_bytes())
 }

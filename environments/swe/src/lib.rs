@@ -10,6 +10,7 @@
 
 mod change;
 mod control;
+mod files;
 mod grading;
 mod protected;
 mod repository;

@@ -1,16 +1,12 @@
 //! The original repository of a task, as a snapshot that each machine starts from.
 
 use clawhost_sdk::PluginError;
-use clawhost_sdk::sandbox::{self, Command, Exit, Machine};
+use clawhost_sdk::sandbox::{self, Exit, Machine};
 use task_machine::{create, failure, of_output, prepare, shell};
 
-use crate::change::list_files;
+use crate::files::{FILES_TIMEOUT_MS, expect_success, list_files, read_file};
 use crate::task::{Source, Work, quote};
 
-/// Time limit of a command on all files of a repository.
-pub(crate) const FILES_TIMEOUT_MS: u32 = 120_000;
-/// Bytes that one call moves into or out of a machine: below the default limits of host calls and of output.
-const CHUNK: usize = 512 << 10;
 /// Largest packed repository; it is held in the memory of the component.
 const MAX_ARCHIVE: usize = 24 << 20;
 const ARCHIVE: &str = "/tmp/repository.tar.gz";
@@ -87,61 +83,4 @@ fn unpack(machine: &Machine, archive: Vec<Vec<u8>>) -> Result<(), PluginError> {
     }
     let line = format!("tar -xzf {ARCHIVE} && rm {ARCHIVE}");
     expect_success(machine, &shell(&line, FILES_TIMEOUT_MS))
-}
-
-/// Writes a file of any size to a machine in which nothing of the policy runs.
-pub(crate) fn write_file(machine: &Machine, path: &str, bytes: &[u8]) -> Result<(), PluginError> {
-    for chunk in bytes.chunks(CHUNK) {
-        let mut command = shell(&format!("cat >> {}", quote(path)), FILES_TIMEOUT_MS);
-        command.stdin = chunk.to_vec();
-        expect_success(machine, &command)?;
-    }
-    Ok(())
-}
-
-/// Reads a file of a machine in which nothing of the policy runs, in pieces. None if it is larger than `max`.
-pub(crate) fn read_file(
-    machine: &Machine,
-    path: &str,
-    max: usize,
-) -> Result<Option<Vec<Vec<u8>>>, PluginError> {
-    let mut chunks = Vec::new();
-    let mut size = 0;
-    loop {
-        let start = size + 1;
-        let mut command = shell(
-            &format!("tail -c +{start} -- {} | head -c {CHUNK}", quote(path)),
-            FILES_TIMEOUT_MS,
-        );
-        command.max_output = CHUNK as u32;
-        let output = machine.exec(&command).map_err(failure)?;
-        if output.truncated || output.exit != Exit::Code(0) || !output.stderr.is_empty() {
-            return Err(PluginError::Transient(format!(
-                "{path} cannot be read in pieces of {CHUNK} bytes, so `max_output` of the profile is too small or the file is gone: {}",
-                of_output(&output)
-            )));
-        }
-        size += output.stdout.len();
-        let last = output.stdout.len() < CHUNK;
-        chunks.push(output.stdout);
-        if size > max {
-            return Ok(None);
-        }
-        if last {
-            return Ok(Some(chunks));
-        }
-    }
-}
-
-/// Runs a command that only a failure of the machine lets fail.
-pub(crate) fn expect_success(machine: &Machine, command: &Command) -> Result<(), PluginError> {
-    let output = machine.exec(command).map_err(failure)?;
-    match output.exit {
-        Exit::Code(0) => Ok(()),
-        _ => Err(PluginError::Transient(format!(
-            "`{}` failed in a machine: {}",
-            command.argv.last().map_or("", String::as_str),
-            of_output(&output)
-        ))),
-    }
 }
