@@ -10,7 +10,7 @@ use crate::doubt::{owns_mistake, reports_deed, speaks_of_self};
 use crate::languages::Language;
 use crate::pattern::occurs;
 use crate::reading::{Kind, Reading};
-use crate::spoken::Seen;
+use crate::seen::Seen;
 
 /// The longest statement that is read.
 const LONG: usize = 11;

@@ -26,6 +26,7 @@ mod pattern;
 mod quotations;
 mod reading;
 mod scan;
+mod seen;
 mod speech;
 mod spoken;
 mod tools;

@@ -12,6 +12,7 @@ use crate::languages::Language;
 use crate::quotations::{ends, is_question, masked_for_english, without_quotations};
 use crate::reading::{Kind, Reading};
 use crate::scan::Scan;
+use crate::seen::Seen;
 use crate::speech::Speech;
 use crate::tools;
 use crate::words::Sentence;
@@ -22,20 +23,6 @@ const BACKGROUND: usize = 12;
 /// Auxiliary verbs that begin a polite wish as well as a question.
 const POLITE: &str = "kann kannst konnen konntest konnten konnte geht kun kunt kan kunnen peux peut pouvez pourrais puedes puede podrias \
     pode podes poderia puoi puo potresti mozesz mozna moglbys mogłbys можешь можно могли can could would will may";
-
-/// A reaction with what the rules see in it.
-pub(crate) struct Seen {
-    pub(crate) language: Language,
-    pub(crate) speech: Speech,
-    /// With the cues that count.
-    pub(crate) scan: Scan,
-    /// Quotations in it.
-    pub(crate) quotes: usize,
-    /// The reply asked the person something.
-    pub(crate) answers: bool,
-    /// What the rules decide.
-    pub(crate) reading: Option<Reading>,
-}
 
 /// Reads the reaction `text` to `reply`, the answer to `request`.
 pub(crate) fn see(text: &str, request: &str, reply: &str) -> Option<Seen> {

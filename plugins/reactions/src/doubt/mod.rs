@@ -12,7 +12,7 @@ mod wishes;
 pub(crate) use clauses::{owns_mistake, reports_deed, speaks_of_self};
 
 use crate::reading::{Kind, Reading};
-use crate::spoken::Seen;
+use crate::seen::Seen;
 
 /// The reading that remains of `reading`.
 pub(crate) fn settle(reading: Reading, seen: &Seen) -> Option<Reading> {

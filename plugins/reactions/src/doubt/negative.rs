@@ -10,7 +10,7 @@ use crate::compiled::pattern;
 use crate::cue::Cue;
 use crate::pattern::occurs;
 use crate::reading::{Kind, Reading};
-use crate::spoken::Seen;
+use crate::seen::Seen;
 use crate::words::Sentence;
 
 pub(super) fn settle(reading: Reading, seen: &Seen, clauses: &[Sentence]) -> Option<Reading> {

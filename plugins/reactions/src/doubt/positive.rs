@@ -7,7 +7,7 @@ use crate::cue::Cue;
 use crate::english::lexicon::{Class, class};
 use crate::pattern::occurs;
 use crate::reading::{Kind, Reading};
-use crate::spoken::Seen;
+use crate::seen::Seen;
 use crate::words::Sentence;
 
 /// Words of a clause that says something of its own.

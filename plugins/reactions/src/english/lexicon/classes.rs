@@ -1,6 +1,5 @@
 //! Classes of words, as patterns name them.
 
-use super::table::{self, Entry};
 use crate::words::Classes;
 
 /// A class of words.
@@ -108,44 +107,6 @@ impl Class {
 )]
 const fn unknown_class() -> Class {
     panic!("a pattern names a class that there is not")
-}
-
-/// Whether a word belongs to a class.
-pub(crate) fn class(class: Class, word: &str) -> bool {
-    classes(word) & class.bit() != 0
-}
-
-/// All classes that a word belongs to.
-pub(crate) fn classes(word: &str) -> Classes {
-    let mut classes = table::entry(word).map_or(0, Entry::classes);
-    if word.starts_with(|c: char| c.is_ascii_digit()) {
-        classes |= Class::Number.bit();
-    } else if word.contains('.') {
-        // "notes.txt", but not "3.5".
-        classes |= Class::File.bit();
-    }
-    if is_comparative(word) {
-        classes |= Class::More.bit();
-    }
-    classes
-}
-
-/// "kinder" and "simpler", of what a text can be; others are in a list of their own.
-fn is_comparative(word: &str) -> bool {
-    let Some(stem) = word.strip_suffix("er") else {
-        return false;
-    };
-    let is_known = |stem: &str| {
-        let known = Class::Quality.bit() | Class::Cold.bit();
-        table::entry(stem).is_some_and(|entry| entry.classes() & known != 0)
-    };
-    let once = stem.get(..stem.len().saturating_sub(1)).unwrap_or("");
-    is_known(stem)
-        || is_known(&format!("{stem}e"))
-        || (once.len() > 2 && is_known(once))
-        || stem
-            .strip_suffix('i')
-            .is_some_and(|stem| is_known(&format!("{stem}y")))
 }
 
 /// The words of each class, with spaces between.

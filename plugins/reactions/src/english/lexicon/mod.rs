@@ -4,10 +4,11 @@
 //! "thanks for nothing" never counts as thanks.
 
 mod classes;
+mod lookup;
 mod phrases;
 mod table;
 mod words;
 
-pub(crate) use classes::{Class, class, classes};
+pub(crate) use classes::Class;
+pub(crate) use lookup::{blame, class, classes, praise};
 pub(crate) use phrases::{BLAME, PRAISE};
-pub(crate) use words::{blame, praise};

@@ -1,21 +1,5 @@
 //! Single words of praise and blame, by weight.
 
-use super::table::{self, Entry};
-
-/// The weight of a word of praise; when negated it counts as blame.
-pub(crate) fn praise(word: &str) -> Option<f32> {
-    weight(PRAISE, table::entry(word).and_then(Entry::praise)?)
-}
-
-/// The weight of a word of blame; when negated it counts as weak praise.
-pub(crate) fn blame(word: &str) -> Option<f32> {
-    weight(BLAME, table::entry(word).and_then(Entry::blame)?)
-}
-
-fn weight(lists: &[(f32, &str)], list: usize) -> Option<f32> {
-    lists.get(list).map(|(weight, _)| *weight)
-}
-
 #[rustfmt::skip] // one line for many words
 pub(super) const PRAISE: &[(f32, &str)] = &[
     (1.5, "\
