@@ -4,17 +4,19 @@
 //! The file is untrusted: its header is bounded, and every range is checked against the file's length before anything
 //! is read. This module does not interpret the tensors.
 
-use std::collections::{BTreeMap, HashMap};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use candle_core::{Device, Tensor};
+use safetensors::{Dtype, View};
 use serde::Deserialize;
 
 use crate::error::LoadError;
 use crate::gguf;
 use crate::gguf::blocks::GgmlType;
 use crate::stored::{FileData, StoredTensor};
+use crate::weights::push_le_bytes;
 
 /// Longest header, in bytes; the format's own limit.
 const MAX_HEADER: u64 = 100_000_000;
@@ -245,11 +247,32 @@ pub(crate) fn write_safetensors<'a>(
         path: path.to_owned(),
         source: std::io::Error::other(reason),
     };
-    let mut map = HashMap::new();
-    for (name, shape, values) in tensors {
-        let tensor =
-            Tensor::from_slice(values, shape, &Device::Cpu).map_err(|e| failed(e.to_string()))?;
-        map.insert(name.to_owned(), tensor);
+    let views = tensors.map(|(name, shape, values)| (name, F32Tensor { shape, values }));
+    safetensors::serialize_to_file(views, None, path).map_err(|e| failed(e.to_string()))
+}
+
+/// A tensor to be written.
+struct F32Tensor<'a> {
+    shape: &'a [usize],
+    values: &'a [f32],
+}
+
+impl View for F32Tensor<'_> {
+    fn dtype(&self) -> Dtype {
+        Dtype::F32
     }
-    candle_core::safetensors::save(&map, path).map_err(|e| failed(e.to_string()))
+
+    fn shape(&self) -> &[usize] {
+        self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        let mut bytes = Vec::with_capacity(self.data_len());
+        push_le_bytes(self.values, &mut bytes);
+        bytes.into()
+    }
+
+    fn data_len(&self) -> usize {
+        size_of_val(self.values)
+    }
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use candle_core::{Device, Tensor};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -13,7 +12,8 @@ use super::spec::mismatch;
 use crate::config::ModelConfig;
 use crate::config::TargetLayer;
 use crate::error::LoadError;
-use crate::tensors::write_safetensors;
+use crate::stored::ReadBuffer;
+use crate::tensors::{TensorFile, TensorSource, write_safetensors};
 use clawhost_config::Target;
 
 /// `adapter_config.json` as we write it.
@@ -123,44 +123,36 @@ impl Adapter {
                 "its tensors are in adapter_model.bin, a pickle file, which is not loaded; save the adapter with safe_serialization=True".to_owned(),
             ));
         }
-        let bytes = read(&path)?;
-        let malformed = |e: candle_core::Error| LoadError::Malformed {
-            file: path.display().to_string(),
-            reason: e.to_string(),
-        };
-        let mut tensors =
-            candle_core::safetensors::load_buffer(&bytes, &Device::Cpu).map_err(malformed)?;
+        let mut file = TensorFile::open(TensorSource::File(path))?;
         let ranks = |module: &str| {
-            let a = tensors.get(&super::tensor_name(module, "A"))?;
-            Some(a.dims().first().copied().unwrap_or_default())
+            let a = file.tensors.get(&super::tensor_name(module, "A"))?;
+            Some(a.shape.first().copied().unwrap_or_default())
         };
         let mut adapter = peft_config.build_adapter(config, ranks)?;
         let layout = adapter.layout();
+        let mut buffer = ReadBuffer::default();
         for ((name, shape), (_, slot)) in layout.into_iter().zip(adapter.tensors_mut()) {
-            let Some(tensor) = tensors.remove(&name) else {
-                return Err(LoadError::MissingTensor {
-                    file: path.display().to_string(),
-                    name,
-                });
-            };
-            if tensor.dims() != shape {
+            let stored = file.stored(&name)?;
+            let tensor = file.tensors.remove(&name).expect("it is stored");
+            if tensor.shape != shape {
                 return Err(LoadError::Shape {
-                    file: path.display().to_string(),
+                    file: file.name(),
                     name,
-                    found: tensor.dims().to_vec(),
+                    found: tensor.shape,
                     expected: shape.to_vec(),
                 });
             }
-            let values = to_f32(&tensor).map_err(malformed)?;
-            if values.iter().any(|v| !v.is_finite()) {
+            let finite = stored
+                .read_f32(&file.data, 0..stored.rows, &mut buffer, slot)
+                .map_err(|source| file.failed(source))?;
+            if !finite {
                 return Err(LoadError::NotFinite {
-                    file: path.display().to_string(),
+                    file: file.name(),
                     name,
                 });
             }
-            slot.copy_from_slice(&values);
         }
-        match tensors.into_keys().min() {
+        match file.tensors.into_keys().next() {
             None => Ok(adapter),
             Some(name) => Err(mismatch(format!(
                 "it has a tensor {name} that this model does not have"
@@ -176,13 +168,6 @@ fn json_number(value: f32) -> Value {
     } else {
         Value::from(value)
     }
-}
-
-fn to_f32(tensor: &Tensor) -> candle_core::Result<Vec<f32>> {
-    tensor
-        .to_dtype(candle_core::DType::F32)?
-        .flatten_all()?
-        .to_vec1()
 }
 
 #[cfg(test)]
