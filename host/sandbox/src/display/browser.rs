@@ -46,6 +46,9 @@ pub(super) fn command(program: &Path) -> Vec<String> {
         [
             "--headless",
             "--no-sandbox",
+            // Three processes less to start for each episode.
+            "--no-zygote",
+            "--in-process-gpu",
             "--disable-gpu",
             "--remote-debugging-pipe",
             "--user-data-dir=/tmp/browser",
