@@ -65,6 +65,7 @@ struct Shared {
 pub(super) struct Sent {
     method: String,
     answer: oneshot::Receiver<Answer>,
+    status: watch::Receiver<Status>,
 }
 
 impl Cdp {
@@ -118,6 +119,7 @@ impl Cdp {
         Sent {
             method: method.to_owned(),
             answer: self.shared.send(method, params),
+            status: self.status.clone(),
         }
     }
 
@@ -151,10 +153,18 @@ impl Sent {
     ///
     /// # Errors
     /// The browser has ended or does not answer.
-    pub(super) async fn answer(self) -> Result<Answer, SandboxError> {
-        match tokio::time::timeout(TIMEOUT, self.answer).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) => Err(browser_ended()),
+    pub(super) async fn answer(mut self) -> Result<Answer, SandboxError> {
+        // A crashed page answers nothing.
+        let answer = async {
+            tokio::select! {
+                biased;
+                answer = self.answer => answer.ok(),
+                _ = self.status.wait_for(|status| status.crashed) => None,
+            }
+        };
+        match tokio::time::timeout(TIMEOUT, answer).await {
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) => Err(browser_ended()),
             Err(_) => {
                 tracing::debug!(method = self.method, "the browser does not answer");
                 Err(SandboxError::Timeout)
