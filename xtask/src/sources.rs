@@ -91,6 +91,7 @@ const MACHINE_LIBRARIES: [&str; 2] = ["task-json", "task-machine"];
 pub const COMPONENTS: &[Component] = &[
     component("advantage-rloo", Package, &[]),
     component("environment-guess", Package, &[]),
+    environment("environment-gui", "environments/gui", &MACHINE_LIBRARIES),
     environment("environment-swe", "environments/swe", &MACHINE_LIBRARIES),
     environment(
         "environment-terminal",

@@ -6,6 +6,8 @@
 //! **No verdict is not a reward**: an episode that the infrastructure ended has none. That is a fault or an error of the
 //! component, an error of the engine, the wall limit, or a panic. It is counted, and no sample is made of it.
 
+use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clawhost_engine::{Engine, Priority, SamplingParams};
@@ -14,6 +16,7 @@ use clawhost_plugins::{
     CallContext, CallResult, EpisodeTask, Message, Metric, Plugin, Progress, Receipt,
 };
 
+use crate::artifacts::Artifacts;
 use crate::dialogue::{Dialogue, SampleUnit};
 use crate::seeds::derive;
 use crate::sequence::SampledSequence;
@@ -32,6 +35,9 @@ pub struct EpisodeOptions {
     pub sampling: SamplingParams,
     /// Priority of the replies in the engine. Beside the traffic of people it is [`Priority::Training`].
     pub priority: Priority,
+    /// Directory below which each episode gets a directory with its transcript, its outcome and its screenshots. Default
+    /// none: nothing is kept of an episode except its record.
+    pub artifacts: Option<PathBuf>,
 }
 
 impl Default for EpisodeOptions {
@@ -42,6 +48,7 @@ impl Default for EpisodeOptions {
             unit: SampleUnit::default(),
             sampling: SamplingParams::default(),
             priority: Priority::Interactive,
+            artifacts: None,
         }
     }
 }
@@ -91,19 +98,49 @@ pub(crate) struct EpisodeSeeds {
 pub(crate) async fn run_episode(
     engine: &Engine,
     environment: &Plugin,
-    call: CallContext,
+    mut call: CallContext,
     task: &Task,
     seeds: EpisodeSeeds,
     options: &EpisodeOptions,
 ) -> Result<FinishedEpisode, NoVerdict> {
     let limit = options.wall_limit;
-    let played = play(engine, environment, call, task, seeds, options);
-    match tokio::time::timeout(limit, played).await {
-        Ok(result) => result.map_err(NoVerdict),
-        Err(_) => Err(NoVerdict(format!(
+    let mut kept = Kept(None);
+    if let Some(root) = &options.artifacts {
+        let created = Artifacts::create(root, &call.sample_id);
+        let artifacts = created.map_err(|error| {
+            NoVerdict(format!(
+                "cannot keep the episode in {}: {error}",
+                root.display()
+            ))
+        })?;
+        call.artifacts = Some(artifacts.dir().to_owned());
+        kept = Kept(Some(artifacts));
+    }
+    let played = play(engine, environment, call, task, seeds, options, &mut kept);
+    let result = match tokio::time::timeout(limit, played).await {
+        Ok(result) => result,
+        Err(_) => Err(format!(
             "the episode was not finished within {} s; raise --wall-limit to allow more",
             limit.as_secs()
-        ))),
+        )),
+    };
+    if let Err(reason) = &result {
+        kept.write(|artifacts| artifacts.finish_without_verdict(reason));
+    }
+    result.map_err(NoVerdict)
+}
+
+/// Where the episode is kept, if it is.
+struct Kept(Option<Artifacts>);
+
+impl Kept {
+    /// Writes a part. The episode goes on without one that cannot be written.
+    fn write(&mut self, part: impl FnOnce(&mut Artifacts) -> io::Result<()>) {
+        if let Some(artifacts) = &mut self.0
+            && let Err(error) = part(artifacts)
+        {
+            tracing::warn!("cannot write to {}: {error}", artifacts.dir().display());
+        }
     }
 }
 
@@ -114,6 +151,7 @@ async fn play(
     task: &Task,
     seeds: EpisodeSeeds,
     options: &EpisodeOptions,
+    kept: &mut Kept,
 ) -> Result<FinishedEpisode, String> {
     let started_ms = now_ms();
     let version = engine.active();
@@ -129,6 +167,7 @@ async fn play(
         seeds.environment,
     );
     let (mut episode, mut observation) = settle("reset", start.await, &mut receipts)?;
+    kept.write(|artifacts| artifacts.add(&observation.messages));
     let mut dialogue = Dialogue::new(
         engine,
         version,
@@ -146,7 +185,9 @@ async fn play(
         sampling.seed = Some(derive(seeds.policy, &["step", &steps.to_string()]));
         let action = Message::from(&dialogue.reply(&sampling).await?);
         steps += 1;
+        kept.write(|artifacts| artifacts.add(std::slice::from_ref(&action)));
         let transition = settle("step", episode.step(&action).await, &mut receipts)?;
+        kept.write(|artifacts| artifacts.add(&transition.observation.messages));
         reward += transition.reward;
         observation = transition.observation;
         if transition.progress != Progress::Running {
@@ -162,6 +203,7 @@ async fn play(
     }
     receipts.push(closed.receipt);
     reward += outcome.reward;
+    kept.write(|artifacts| artifacts.finish(&outcome, reward, steps));
     let (sequences, sampled_tokens) = dialogue.into_sequences();
     Ok(FinishedEpisode {
         reward,

@@ -17,6 +17,7 @@
 //! # Ok::<(), clawhost_episodes::TaskError>(())
 //! ```
 
+mod artifacts;
 mod dialogue;
 mod episode;
 mod record;
@@ -26,6 +27,7 @@ mod seeds;
 mod sequence;
 mod task;
 
+pub use artifacts::Artifacts;
 pub use dialogue::SampleUnit;
 pub use episode::{EpisodeOptions, FinishedEpisode, NoVerdict};
 pub use record::{EpisodeSource, is_recorded, record_episode, session};

@@ -93,6 +93,7 @@ impl JudgePanel {
                     limits: self
                         .plugins
                         .limits(slot.component.name(), &Limits::default()),
+                    artifacts: None,
                 };
                 calls += 1;
                 // A panic fails this call and nothing else.

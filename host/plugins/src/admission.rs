@@ -63,11 +63,10 @@ fn unavailable_reason(options: &HostOptions, capability: Capability) -> Option<&
             .network
             .is_none()
             .then_some("this server has no network access for plugins"),
-        Capability::Sandbox => options
+        Capability::Sandbox | Capability::Display => options
             .sandbox
             .is_none()
             .then_some("this command starts no machines for plugins"),
-        Capability::Display => Some("this build does not provide it"),
     }
 }
 

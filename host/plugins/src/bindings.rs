@@ -27,6 +27,7 @@ wasmtime::component::bindgen!({
             import clawhost:plugin/state@0.1.1;
             import clawhost:plugin/http@0.1.1;
             import clawhost:plugin/sandbox@0.1.1;
+            import clawhost:plugin/display@0.1.1;
             export clawhost:plugin/judge@0.1.1;
             export clawhost:plugin/group-judge@0.1.1;
             export clawhost:plugin/hint-extractor@0.1.1;
@@ -43,10 +44,11 @@ wasmtime::component::bindgen!({
     with: {
         "clawhost:plugin/sandbox.machine": clawhost_sandbox::Machine,
         "clawhost:plugin/sandbox.terminal": clawhost_sandbox::Terminal,
+        "clawhost:plugin/display.surface": clawhost_sandbox::Display,
     },
 });
 
-pub use clawhost::plugin::{context, http, log, model, sandbox, state, types};
+pub use clawhost::plugin::{context, display, http, log, model, sandbox, state, types};
 pub use exports::clawhost::plugin::{
     advantage, environment, filter, gate, group_judge, hint_extractor, judge, loss,
 };

@@ -1,6 +1,7 @@
 //! The context of one plugin call: its identity, settings and limits.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clawhost_config::Limits;
@@ -26,6 +27,8 @@ pub struct CallContext {
     pub settings: BTreeMap<String, String>,
     /// Limits of the call.
     pub limits: Limits,
+    /// Existing directory that gets a screenshot of each observation of a display. Default none: no screenshot is stored.
+    pub artifacts: Option<PathBuf>,
 }
 
 impl Kind {

@@ -209,6 +209,10 @@ impl PluginHost {
                 .sandbox
                 .clone()
                 .filter(|_| imports(Capability::Sandbox)),
+            display: options
+                .sandbox
+                .clone()
+                .filter(|_| imports(Capability::Display)),
             budgets: manifest.budgets(),
             log_rate: LogRate::of_lines(),
             fault_rate: LogRate::of_faults(),

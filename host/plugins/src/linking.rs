@@ -34,8 +34,9 @@ pub(crate) fn linker(
             Capability::Sandbox => {
                 bindings::sandbox::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state)?;
             }
-            // Rejected by the admission checks: this build does not provide it.
-            Capability::Display => {}
+            Capability::Display => {
+                bindings::display::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state)?;
+            }
         }
     }
     if inspection.wasi {

@@ -36,6 +36,7 @@ pub(crate) struct LoadedPlugin {
     pub(crate) state: Option<StateGrant>,
     pub(crate) http: Option<HttpGrant>,
     pub(crate) sandbox: Option<Sandboxes>,
+    pub(crate) display: Option<Sandboxes>,
     /// Limits from the plugin's manifest. The lower of these and the caller's limits applies.
     pub(crate) budgets: Budgets,
     pub(crate) log_rate: LogRate,

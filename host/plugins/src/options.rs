@@ -30,7 +30,7 @@ pub struct HostOptions {
     pub state: Option<Arc<dyn StateStore>>,
     /// Network access for plugins that are granted `http`. Default none.
     pub network: Option<Arc<dyn Network>>,
-    /// Machines for plugins that are granted `sandbox`. Default none.
+    /// Machines for plugins that are granted `sandbox`, and displays for those that are granted `display`. Default none.
     pub sandbox: Option<Sandboxes>,
 }
 

@@ -9,6 +9,7 @@ use wasmtime::component::ResourceTable;
 use wasmtime_wasi::WasiCtx;
 
 use crate::call::CallContext;
+use crate::capability::display::DisplayGrant;
 use crate::capability::http::HttpGrant;
 use crate::capability::log::LogLines;
 use crate::capability::model::ModelGrant;
@@ -35,6 +36,7 @@ pub(crate) struct CallState {
     pub(crate) state: Option<StateGrant>,
     pub(crate) http: Option<HttpGrant>,
     pub(crate) sandbox: Option<SandboxGrant>,
+    pub(crate) display: Option<DisplayGrant>,
 }
 
 /// The identity of the call, as the guest sees it.
@@ -80,6 +82,10 @@ impl CallState {
             state: loaded.state.clone(),
             http: loaded.http.clone(),
             sandbox: loaded.sandbox.clone().map(SandboxGrant::new),
+            display: loaded
+                .display
+                .clone()
+                .map(|sandboxes| DisplayGrant::new(sandboxes, call.artifacts)),
             loaded,
         }
     }

@@ -5,12 +5,17 @@
 //! It keeps its files and background processes between commands and ends when it is dropped, when it is not used for
 //! its TTL, at its deadline, and when the host process ends, however that ends.
 //!
+//! A [`Display`] is a machine with a headless Chromium in it, whose pages are those of a task.
+//!
 //! [`Sandboxes`] starts machines from profiles of the configuration, records a lease for each and stores snapshots. The
 //! process that runs the machine is [`supervise_machine`], one per machine; it describes the security design.
 //!
 //! This crate knows neither plugins nor episodes. It provides machines on Linux only.
 
+#[cfg(target_os = "linux")]
+mod display;
 mod error;
+mod frame;
 mod output;
 
 #[cfg(target_os = "linux")]
@@ -33,8 +38,11 @@ mod supervisor;
 mod unsupported;
 
 pub use error::SandboxError;
+pub use frame::{Frame, HEIGHT, Input, MouseButton, Page, WIDTH};
 pub use output::{Command, Exit, Output, Screen};
 
+#[cfg(target_os = "linux")]
+pub use display::Display;
 #[cfg(target_os = "linux")]
 pub use lease::{LeaseRecord, Owner};
 #[cfg(target_os = "linux")]
@@ -48,4 +56,4 @@ pub use shared::Spec;
 #[cfg(target_os = "linux")]
 pub use supervisor::supervise_machine;
 #[cfg(not(target_os = "linux"))]
-pub use unsupported::{Machine, Owner, Sandboxes, Spec, Terminal};
+pub use unsupported::{Display, Machine, Owner, Sandboxes, Spec, Terminal};

@@ -255,6 +255,23 @@ impl Machine {
         }
     }
 
+    /// The profile of the machine.
+    pub(crate) fn profile(&self) -> &SandboxProfile {
+        &self.inner.profile
+    }
+
+    /// Starts a browser, which has the pipe that the machine was started with.
+    pub(crate) async fn open_browser(&self, argv: Vec<String>) -> Result<(), SandboxError> {
+        let request = Request::OpenBrowser { argv };
+        self.call(&request, &[], Duration::ZERO).await.map(|_| ())
+    }
+
+    /// Counts as a use of the machine. Fails if the machine has ended.
+    pub(crate) async fn touch(&self) -> Result<(), SandboxError> {
+        let touched = self.call(&Request::Touch, &[], Duration::ZERO).await;
+        touched.map(|_| ())
+    }
+
     async fn call(
         &self,
         request: &Request,

@@ -36,15 +36,15 @@ impl SupervisorCommand {
         }
     }
 
-    /// Starts a supervisor and returns the socket to it.
-    pub(crate) fn start(&self) -> io::Result<(Child, UnixStream)> {
+    /// Starts a supervisor and returns the socket to it. `browser`: the end of the pipe that its browser will have.
+    pub(crate) fn start(&self, browser: Option<OwnedFd>) -> io::Result<(Child, UnixStream)> {
         let (ours, theirs) = UnixStream::pair()?;
         let child = Command::new(&self.program)
             .args(&self.arguments)
             .env_clear()
             .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
             .stdin(OwnedFd::from(theirs))
-            .stdout(Stdio::null())
+            .stdout(browser.map_or_else(Stdio::null, Stdio::from))
             .stderr(Stdio::null())
             .spawn()?;
         Ok((child, ours))

@@ -63,6 +63,10 @@ pub(crate) enum Request {
     Restore,
     /// A part of an archive; an empty one is the last.
     Chunk,
+    /// Starts the browser, which talks to the host through the pipe that is the supervisor's standard output.
+    OpenBrowser { argv: Vec<String> },
+    /// Does nothing, except that the machine counts as used.
+    Touch,
 }
 
 /// What the supervisor answers.
@@ -104,6 +108,8 @@ pub(crate) struct MachineSpec {
     pub(crate) deadline_ms: u64,
     pub(crate) network: bool,
     pub(crate) read_only: Vec<std::path::PathBuf>,
+    /// Whether the machine sees what a browser needs of `/etc`.
+    pub(crate) browser: bool,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) workdir: Option<String>,
 }

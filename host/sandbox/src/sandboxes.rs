@@ -1,5 +1,6 @@
 //! Starts machines: profiles, and the work directories of snapshots.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +64,7 @@ impl Sandboxes {
     /// # Errors
     /// [`SandboxError`] when the profile does not exist or the machine cannot be started.
     pub async fn create(&self, owner: Owner, spec: Spec) -> Result<Machine, SandboxError> {
-        self.start(owner, spec).await
+        self.start(owner, spec, None).await
     }
 
     /// Starts a machine with the work directory of a snapshot of the same run.
@@ -78,7 +79,7 @@ impl Sandboxes {
             .ok_or_else(|| {
                 SandboxError::NotFound(format!("this run has no snapshot {snapshot:?}"))
             })?;
-        let machine = self.start(owner, found.spec.clone()).await?;
+        let machine = self.start(owner, found.spec.clone(), None).await?;
         machine.unpack(&found).await?;
         Ok(machine)
     }
@@ -96,7 +97,18 @@ impl Sandboxes {
         }
     }
 
-    async fn start(&self, owner: Owner, spec: Spec) -> Result<Machine, SandboxError> {
+    /// The configuration of machines.
+    pub(crate) fn config(&self) -> &SandboxConfig {
+        &self.shared.config
+    }
+
+    /// Starts a machine. `browser`: the end of a pipe for [`Request::OpenBrowser`].
+    pub(crate) async fn start(
+        &self,
+        owner: Owner,
+        spec: Spec,
+        browser: Option<OwnedFd>,
+    ) -> Result<Machine, SandboxError> {
         let shared = &self.shared;
         let profile = shared.config.profile(&spec.profile).ok_or_else(|| {
             SandboxError::Denied(format!(
@@ -111,7 +123,8 @@ impl Sandboxes {
         };
         let permit = slots.acquire_owned().await;
         let permit = permit.map_err(|error| unavailable("no machine can be started", &error))?;
-        let started = self.supervisor.start();
+        let has_browser = browser.is_some();
+        let started = self.supervisor.start(browser);
         let (child, stream) =
             started.map_err(|error| unavailable("cannot start a supervisor", &error))?;
         let held = Held::new(shared, owner, &spec.profile, &profile, child, permit)?;
@@ -119,7 +132,9 @@ impl Sandboxes {
         let mut stream = connected
             .and_then(|()| UnixStream::from_std(stream))
             .map_err(|error| unavailable("cannot reach a supervisor", &error))?;
-        let request = Request::Start(machine_spec(&shared.config, &profile, &spec));
+        let mut machine = machine_spec(&shared.config, &profile, &spec);
+        machine.browser = has_browser;
+        let request = Request::Start(machine);
         let reply = machine::within(START_TIMEOUT, async {
             machine::write_frame(&mut stream, &request, &[]).await?;
             machine::read_frame(&mut stream).await
@@ -147,6 +162,7 @@ fn machine_spec(config: &SandboxConfig, profile: &SandboxProfile, spec: &Spec) -
         deadline_ms: millis(profile.deadline),
         network: profile.network,
         read_only: profile.read_only.clone(),
+        browser: false,
         env: spec.env.clone(),
         workdir: spec.workdir.clone(),
     }

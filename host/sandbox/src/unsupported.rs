@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::SandboxError;
+use crate::frame::{Frame, Input, Page};
 use crate::output::{Command, Output, Screen};
 
 /// Who started a machine.
@@ -37,6 +38,10 @@ pub enum Machine {}
 #[derive(Debug, Clone)]
 pub enum Terminal {}
 
+/// A display.
+#[derive(Debug, Clone)]
+pub enum Display {}
+
 type Done<T> = Result<T, SandboxError>;
 
 #[allow(missing_docs, clippy::unused_async, reason = "they cannot be called")]
@@ -45,6 +50,9 @@ impl Sandboxes {
         match *self {}
     }
     pub async fn restore(&self, _: Owner, _: &str) -> Done<Machine> {
+        match *self {}
+    }
+    pub async fn open_display(&self, _: Owner, _: &str, _: Vec<Page>) -> Done<Display> {
         match *self {}
     }
     pub fn remove_snapshot(&self, _: &str) {
@@ -84,5 +92,24 @@ impl Terminal {
     }
     pub async fn close(self) -> Done<()> {
         match self {}
+    }
+}
+
+#[allow(missing_docs, clippy::unused_async, reason = "they cannot be called")]
+impl Display {
+    pub async fn observe(&self, _: bool) -> Done<Frame> {
+        match *self {}
+    }
+    pub async fn tree(&self) -> Done<String> {
+        match *self {}
+    }
+    pub async fn act(&self, _: Input) -> Done<()> {
+        match *self {}
+    }
+    pub async fn navigate(&self, _: &str) -> Done<()> {
+        match *self {}
+    }
+    pub async fn query(&self, _: &str, _: &str) -> Done<String> {
+        match *self {}
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Implement [`Judge`] for a type, export it with [`export_judge!`], and build the crate as a `cdylib` for
 //! `wasm32-unknown-unknown`. The component imports only the host interfaces that it uses: `log` and `context` are always
-//! granted, `model`, `state`, `http` and `sandbox` have to be granted by the operator.
+//! granted, `model`, `state`, `http`, `sandbox` and `display` have to be granted by the operator.
 //!
 //! ```
 //! use clawhost_sdk::{Judge, PluginError, Trajectory, Turn, Verdict};
@@ -60,6 +60,8 @@ pub use bindings::clawhost::plugin::types::{
     Blob, Message, Metric, Part, PluginError, Role, ToolCall, ToolSpec, Trajectory, Turn, Verdict,
     Vote,
 };
+/// Displays of environments.
+pub use bindings::environment::clawhost::plugin::display;
 /// Machines of environments.
 pub use bindings::environment::clawhost::plugin::sandbox;
 pub use environment::Environment;

@@ -48,9 +48,12 @@ impl Fixture {
 
     /// `profile`: lines of the profile `default`.
     pub(crate) fn with(component: &[u8], profile: &str, supervisor: &str) -> Option<Self> {
+        let chromium =
+            std::env::var("CLAWHOST_CHROMIUM").map(|file| format!("chromium = {file:?}\n"));
         let toml = format!(
-            "[sandbox]\nbwrap = {:?}\n[sandbox.profiles.default]\n{profile}",
-            bwrap()?
+            "[sandbox]\nbwrap = {:?}\n{}[sandbox.profiles.default]\n{profile}",
+            bwrap()?,
+            chromium.unwrap_or_default()
         );
         let config = Config::parse(&toml).unwrap();
         let dir = tempfile::tempdir().unwrap();
@@ -66,7 +69,9 @@ impl Fixture {
             ..HostOptions::default()
         });
         let mut grants = Grants::default();
-        grants.allow.insert(Capability::Sandbox);
+        grants
+            .allow
+            .extend([Capability::Sandbox, Capability::Display]);
         let plugin = host
             .unwrap()
             .load("terminal", component, &grants, Profile::default())

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::rules::{OptionsError, require, require_between, require_size};
 
-/// The profile that exists without being configured.
+/// The profiles that exist without being configured.
 const DEFAULT_PROFILE: &str = "default";
+const BROWSER_PROFILE: &str = "browser";
 
 /// `[sandbox]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -17,13 +18,16 @@ const DEFAULT_PROFILE: &str = "default";
 pub struct SandboxConfig {
     /// The bubblewrap program: a name on `PATH`, or an absolute path. Default "bwrap".
     pub bwrap: PathBuf,
+    /// The browser of displays: an absolute path that machines see. Default none: the first of `chromium-headless-shell`,
+    /// `chromium`, `chromium-browser` and `google-chrome` on `PATH`.
+    pub chromium: Option<PathBuf>,
     /// Machines that run at the same time; further ones wait. Default 64.
     pub max_machines: usize,
     /// Total size of the snapshots of a process. They are deleted when it ends. Default "4GiB".
     #[serde(with = "crate::SizeText")]
     pub max_snapshots: u64,
-    /// What a machine may use, by the name that an environment asks for. The profile `default` exists without being
-    /// configured.
+    /// What a machine may use, by the name that an environment asks for. The profiles `default` and, with 512 processes and
+    /// 2 GiB of memory, `browser` exist without being configured.
     pub profiles: BTreeMap<String, SandboxProfile>,
 }
 
@@ -31,6 +35,7 @@ impl Default for SandboxConfig {
     fn default() -> Self {
         Self {
             bwrap: PathBuf::from("bwrap"),
+            chromium: None,
             max_machines: 64,
             max_snapshots: 4 << 30,
             profiles: BTreeMap::new(),
@@ -73,6 +78,9 @@ pub struct SandboxProfile {
     /// Directories of the host that the machine sees read-only, beside `/usr`, `/bin`, `/lib` and what programs need of
     /// `/etc`. Default none.
     pub read_only: Vec<PathBuf>,
+    /// Named queries of displays, beside `page`, `select`, `storage` and `variable`: JavaScript functions of one text, whose
+    /// result becomes JSON. They see the document, and none of the page's own objects. Default none.
+    pub queries: BTreeMap<String, String>,
 }
 
 impl Default for SandboxProfile {
@@ -88,14 +96,23 @@ impl Default for SandboxProfile {
             deadline: Duration::from_secs(3600),
             network: false,
             read_only: Vec::new(),
+            queries: BTreeMap::new(),
         }
     }
 }
 
 impl SandboxConfig {
-    /// The profile of this name. `default` exists without being configured.
+    /// The profile of this name. `default` and `browser` exist without being configured.
     pub fn profile(&self, name: &str) -> Option<SandboxProfile> {
-        let default = || (name == DEFAULT_PROFILE).then(SandboxProfile::default);
+        let default = || match name {
+            DEFAULT_PROFILE => Some(SandboxProfile::default()),
+            BROWSER_PROFILE => Some(SandboxProfile {
+                memory: 2 << 30,
+                processes: 512,
+                ..SandboxProfile::default()
+            }),
+            _ => None,
+        };
         self.profiles.get(name).cloned().or_else(default)
     }
 
@@ -106,6 +123,14 @@ impl SandboxConfig {
             self.max_machines,
             "must be between 1 and 4096",
         )?;
+        if let Some(chromium) = &self.chromium {
+            require(
+                chromium.is_absolute(),
+                "sandbox.chromium",
+                chromium.display(),
+                "must be an absolute path",
+            )?;
+        }
         self.profiles
             .iter()
             .try_for_each(|(name, profile)| profile.validate(name))
@@ -182,6 +207,7 @@ mod tests {
         let wide = config.profile("wide").unwrap();
         assert!(wide.network);
         assert_eq!((wide.memory, wide.processes), (2 << 30, 128));
+        assert_eq!(config.profile("browser").unwrap().processes, 512);
         assert!(config.profile("other").is_none());
     }
 

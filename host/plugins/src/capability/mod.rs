@@ -3,6 +3,7 @@
 //! Every function counts against the call's budgets before it does anything.
 
 pub(crate) mod context;
+pub(crate) mod display;
 pub(crate) mod http;
 pub(crate) mod log;
 pub(crate) mod model;

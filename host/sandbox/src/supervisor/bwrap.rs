@@ -36,6 +36,8 @@ const ETC: [&str; 9] = [
     "services",
     "java-11-openjdk",
 ];
+/// What a browser needs of `/etc`.
+const ETC_BROWSER: [&str; 2] = ["chromium.d", "fonts"];
 /// What the network needs of `/etc`.
 const ETC_NETWORK: [&str; 6] = [
     "ca-certificates",
@@ -187,7 +189,8 @@ fn arguments(spec: &MachineSpec) -> io::Result<Vec<OsString>> {
         }
     }
     let network: &[&str] = if spec.network { &ETC_NETWORK } else { &[] };
-    for name in ETC.iter().chain(network) {
+    let browser: &[&str] = if spec.browser { &ETC_BROWSER } else { &[] };
+    for name in ETC.iter().chain(network).chain(browser) {
         let path = format!("/etc/{name}");
         add(&["--ro-bind-try", &path, &path]);
     }

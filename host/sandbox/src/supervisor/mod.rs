@@ -12,6 +12,7 @@
 //! ends, and the machine with it, when the host closes the socket, also by being killed.
 
 mod archive;
+mod browser;
 mod bwrap;
 mod enter;
 mod exec;
@@ -34,6 +35,7 @@ use crate::error::SandboxError;
 use crate::protocol::{self, MachineSpec, Reply, Request};
 pub(crate) use archive::TIMEOUT as ARCHIVE_TIMEOUT;
 use bwrap::Machine;
+use exec::Running;
 use poll::Poller;
 use terminal::Terminal;
 
@@ -69,6 +71,7 @@ fn run() -> io::Result<()> {
         let _ = protocol::write(&mut supervisor.socket, &Reply::Ended(reason.clone()), &[]);
     }
     drop(supervisor.terminals);
+    drop(supervisor.browser);
     supervisor.machine.end();
     Ok(())
 }
@@ -96,6 +99,7 @@ struct Supervisor {
     spec: MachineSpec,
     terminals: BTreeMap<u32, Terminal>,
     next_terminal: u32,
+    browser: Option<Running>,
     deadline: Instant,
     memory_checked: Instant,
 }
@@ -111,6 +115,7 @@ impl Supervisor {
             machine,
             terminals: BTreeMap::new(),
             next_terminal: 0,
+            browser: None,
             deadline: now + Duration::from_millis(spec.deadline_ms),
             memory_checked: now,
             spec,
@@ -134,6 +139,10 @@ impl Supervisor {
             let request = poller.add_owned(socket, PollFlags::IN);
             if self.wait(poller, idle)?.ready(request) {
                 return Ok(());
+            }
+            if self.browser.is_some() {
+                // It works between requests.
+                self.enforce_memory();
             }
             if Instant::now() >= idle {
                 return Err(Stop::Ended(
@@ -234,6 +243,8 @@ impl Supervisor {
             Request::Write { path } => flatten(files::write(&path, &body)),
             Request::Snapshot { max_bytes } => flatten(self.snapshot(max_bytes)?),
             Request::Restore => flatten(self.restore()?),
+            Request::OpenBrowser { argv } => flatten(self.open_browser(argv)),
+            Request::Touch => (Reply::Done, Vec::new()),
             Request::Start(_) | Request::Chunk => return Err(Stop::HostGone),
         };
         self.enforce_memory();

@@ -7,6 +7,7 @@
     reason = "a test may fail by panicking, and says when it tests nothing"
 )]
 
+mod display;
 mod escape;
 mod leases;
 mod machine;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use clawhost_episodes::{Task, load_tasks};
+use clawhost_episodes::{Artifacts, Task, load_tasks};
 use clawhost_plugins::{
     EpisodeTask, Message, Observation, Part, Plugin, Progress, Role, ToolSpec, printable,
 };
@@ -40,6 +40,9 @@ pub(crate) struct TryArgs {
     /// Seed of the episode
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     seed: u64,
+    /// Keep a transcript, the outcome and the screenshots below this directory
+    #[arg(long, value_name = "DIR")]
+    artifacts: Option<PathBuf>,
     #[command(flatten)]
     configuration: ConfigurationFlags,
 }
@@ -50,9 +53,16 @@ pub(crate) fn play(args: &TryArgs) -> Result<ExitCode> {
     let task = find_task(&tasks, &args.task)?;
     let config = args.configuration.load(None)?;
     let environment = load_environment(&args.env, &config)?;
-    let call = call_context(&config, &environment, args.seed);
+    let mut call = call_context(&config, &environment, args.seed);
+    let mut artifacts = None;
+    if let Some(root) = &args.artifacts {
+        let created = Artifacts::create(root, &task.id)
+            .with_context(|| format!("cannot keep the episode in {}", root.display()))?;
+        call.artifacts = Some(created.dir().to_owned());
+        artifacts = Some(created);
+    }
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-    runtime.block_on(run(&environment, call, task, args.seed))
+    runtime.block_on(run(&environment, call, task, args.seed, artifacts))
 }
 
 pub(super) fn find_task<'a>(tasks: &'a [Task], wanted: &str) -> Result<&'a Task> {
@@ -73,6 +83,7 @@ async fn run(
     call: clawhost_plugins::CallContext,
     task: &Task,
     seed: u64,
+    mut artifacts: Option<Artifacts>,
 ) -> Result<ExitCode> {
     let start = EpisodeTask {
         id: task.id.clone(),
@@ -86,6 +97,14 @@ async fn run(
         .with_context(|| format!("the environment rejects the task {}", task.id))?;
     print(&format!("task {}", task.id))?;
     show(&observation)?;
+    let mut keep = |messages: &[Message]| match &mut artifacts {
+        Some(artifacts) => artifacts
+            .add(messages)
+            .context("cannot write the transcript"),
+        None => Ok(()),
+    };
+    keep(&observation.messages)?;
+    let mut steps = 0;
     let mut reward = 0.0;
     let mut input = std::io::stdin().lock().lines();
     let mut number = 0;
@@ -100,6 +119,9 @@ async fn run(
         };
         match episode.step(&action).await.outcome {
             Ok(transition) => {
+                steps += 1;
+                keep(std::slice::from_ref(&action))?;
+                keep(&transition.observation.messages)?;
                 reward += transition.reward;
                 show(&transition.observation)?;
                 print(&format!("reward {}", transition.reward))?;
@@ -125,6 +147,11 @@ async fn run(
         printable::lines(&outcome.report),
         reward + outcome.reward
     ))?;
+    if let Some(artifacts) = &artifacts {
+        let finished = artifacts.finish(&outcome, reward + outcome.reward, steps);
+        finished.context("cannot write the outcome")?;
+        print(&format!("kept in {}", artifacts.dir().display()))?;
+    }
     for metric in &outcome.metrics {
         print(&format!("  {} {}", metric.name, metric.value))?;
     }

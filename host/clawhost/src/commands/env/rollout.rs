@@ -1,6 +1,6 @@
 //! What the commands that run episodes share: their flags, the environment, the runner and the report.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +41,9 @@ pub(in crate::commands) struct RolloutArgs {
     /// Seed of the episodes
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     pub(in crate::commands) seed: u64,
+    /// Keep a transcript, the outcome and the screenshots of each episode below this directory
+    #[arg(long, value_name = "DIR")]
+    artifacts: Option<PathBuf>,
 }
 
 /// The part of a task set.
@@ -68,6 +71,7 @@ impl RolloutArgs {
             wall_limit: Duration::from_secs(self.wall_limit),
             unit,
             sampling,
+            artifacts: self.artifacts.clone(),
             ..EpisodeOptions::default()
         })
     }

@@ -118,7 +118,10 @@ pub(in crate::commands) fn load_live(
         network = Arc::clone(&exchanges) as _;
         recorder = Some(exchanges);
     }
-    let sandbox = match component.capabilities.contains(&Capability::Sandbox) {
+    let needs_machines = [Capability::Sandbox, Capability::Display]
+        .iter()
+        .any(|capability| component.capabilities.contains(capability));
+    let sandbox = match needs_machines {
         true => machines::sandboxes(config)?,
         false => None,
     };

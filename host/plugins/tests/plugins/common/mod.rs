@@ -41,6 +41,7 @@ pub(super) fn call(limits: Limits) -> CallContext {
         seed: 7,
         settings: BTreeMap::from([("threshold".to_owned(), "0.5".to_owned())]),
         limits,
+        artifacts: None,
     }
 }
 
