@@ -141,4 +141,15 @@ impl TrainState {
     ) -> Result<Vec<Vec<f32>>> {
         base.transfer(|staging| download_tensors(stream, staging, buffer, &self.places))
     }
+
+    /// Replaces the gradients by these named tensors.
+    pub(crate) fn write_gradients(
+        &self,
+        base: &Base,
+        stream: &Stream,
+        tensors: &[&[f32]],
+    ) -> Result<()> {
+        let (to, places) = (&self.gradients, &self.places);
+        base.transfer(|staging| upload_tensors(stream, staging, to, places, tensors))
+    }
 }
