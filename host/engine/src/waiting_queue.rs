@@ -71,23 +71,25 @@ impl QueueState {
 }
 
 impl WaitingQueue {
-    /// Appends a request to the queue of its priority.
-    pub(super) fn push(&self, mut sequence: Sequence, limit: usize) -> Result<(), SubmitError> {
+    /// Appends requests to the queues of their priorities, all or none: the engine thread sees them at once. More than `limit`
+    /// of one priority wait only if no other of it waits.
+    pub(super) fn push(&self, sequences: Vec<Sequence>, limit: usize) -> Result<(), SubmitError> {
         let mut state = self.lock();
         if state.shutdown_deadline.is_some() {
             return Err(SubmitError::ShuttingDown);
         }
-        let arrival = state.arrivals;
-        let queue = &mut state.queues[sequence.priority as usize];
-        if queue.len() >= limit {
-            return Err(SubmitError::Busy {
-                waiting: queue.len(),
-                limit,
-            });
+        for priority in Priority::ALL {
+            let same = sequences.iter().filter(|one| one.priority == priority);
+            let (new, waiting) = (same.count(), state.queues[priority as usize].len());
+            if new > 0 && waiting + new > limit.max(new) {
+                return Err(SubmitError::Busy { waiting, limit });
+            }
         }
-        sequence.arrival = arrival;
-        queue.push_back(sequence);
-        state.arrivals += 1;
+        for mut sequence in sequences {
+            sequence.arrival = state.arrivals;
+            state.arrivals += 1;
+            state.queues[sequence.priority as usize].push_back(sequence);
+        }
         drop(state);
         self.wakeup.notify_one();
         Ok(())
