@@ -118,7 +118,8 @@ impl Dispatcher {
         (replica, self.count(replica))
     }
 
-    fn count(&self, replica: usize) -> DispatchedRequest {
+    /// Counts a request of this replica.
+    pub(super) fn count(&self, replica: usize) -> DispatchedRequest {
         let requests = Arc::clone(&self.requests[replica]);
         requests.fetch_add(1, Ordering::SeqCst);
         DispatchedRequest(requests)

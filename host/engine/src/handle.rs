@@ -421,16 +421,31 @@ impl Engine {
         self.enqueue(request, Arc::clone(&self.inner.eos_token_ids), true, None)
     }
 
-    /// [`Engine::generate`] without the KV cache of earlier requests. Where rounding depends on the shape of a step
-    /// ([`crate::Backend::is_batch_invariant`]), such a request gets the same reply each time that it runs alone.
+    /// Submits requests that start in the same step, without the KV cache of earlier requests. Where rounding depends on the
+    /// shape of a step, such requests get the same replies each time that they run with no others beside them. A remote
+    /// backend gets them one after the other.
     ///
     /// # Errors
-    /// As [`Engine::generate`].
-    pub fn generate_uncached(&self, request: GenerateRequest) -> Result<Generation, SubmitError> {
+    /// As [`Engine::generate`]; none of them runs then, except with a remote backend those before the rejected one, which are
+    /// cancelled.
+    pub fn generate_together(
+        &self,
+        requests: Vec<GenerateRequest>,
+    ) -> Result<Vec<Generation>, SubmitError> {
         if !self.generates_locally() {
-            return self.generate(request);
+            return requests
+                .into_iter()
+                .map(|request| self.generate(request))
+                .collect();
         }
-        self.enqueue(request, Arc::clone(&self.inner.eos_token_ids), false, None)
+        let sequences = requests.into_iter().map(|request| {
+            self.validate(&request)?;
+            self.sequence(request, Arc::clone(&self.inner.eos_token_ids), false, None)
+        });
+        let sequences: Vec<_> = sequences.collect::<Result<_, SubmitError>>()?;
+        let (sequences, generations) = sequences.into_iter().unzip();
+        self.push(sequences)?;
+        Ok(generations)
     }
 
     /// [`Engine::generate`] of a reply that only `max_tokens` ends, without prefix sharing, for benchmarks.
@@ -463,9 +478,29 @@ impl Engine {
         shares_prefix: bool,
         recorded: Option<Arc<[u32]>>,
     ) -> Result<Generation, SubmitError> {
+        self.validate(&request)?;
+        let backend = self.inner.remote_backend.get();
+        if let Some(backend) = backend.filter(|_| shares_prefix && recorded.is_none()) {
+            // The remote server enforces the constraint as well.
+            let mut request = request;
+            let eos_token_ids = request.sampling.stop_tokens(eos_token_ids);
+            let tokenizer = Arc::clone(&self.inner.tokenizer);
+            let (sink, generation) =
+                TokenSink::new(&mut request, eos_token_ids, self.context(), tokenizer);
+            backend.submit(request, sink)?;
+            return Ok(generation);
+        }
+        let (sequence, generation) =
+            self.sequence(request, eos_token_ids, shares_prefix, recorded)?;
+        self.push(vec![sequence])?;
+        Ok(generation)
+    }
+
+    /// Rejects a request that no backend can run.
+    fn validate(&self, request: &GenerateRequest) -> Result<(), SubmitError> {
         let GenerateRequest {
             prompt, sampling, ..
-        } = &request;
+        } = request;
         let max = self.context();
         if prompt.len() >= max {
             return Err(SubmitError::ContextTooLong {
@@ -482,16 +517,18 @@ impl Engine {
         }
         sampling.validate()?;
         sampling.validate_tokens(vocab)?;
+        Ok(())
+    }
+
+    /// Prepares a request for the local scheduler.
+    fn sequence(
+        &self,
+        mut request: GenerateRequest,
+        eos_token_ids: Arc<[u32]>,
+        shares_prefix: bool,
+        recorded: Option<Arc<[u32]>>,
+    ) -> Result<(Sequence, Generation), SubmitError> {
         let tokenizer = Arc::clone(&self.inner.tokenizer);
-        let backend = self.inner.remote_backend.get();
-        if let Some(backend) = backend.filter(|_| shares_prefix && recorded.is_none()) {
-            // The remote server enforces the constraint as well.
-            let mut request = request;
-            let eos_token_ids = request.sampling.stop_tokens(eos_token_ids);
-            let (sink, generation) = TokenSink::new(&mut request, eos_token_ids, max, tokenizer);
-            backend.submit(request, sink)?;
-            return Ok(generation);
-        }
         let capacity = kv_cache_tokens(&**self.backend(), self.options());
         if request.prompt.len() >= capacity {
             return Err(SubmitError::KvCacheTooSmall {
@@ -502,7 +539,6 @@ impl Engine {
         let banned = banned_sequences(&tokenizer, &request.sampling.bad_words)?;
         let constraint = request.sampling.constraint.as_ref();
         let grammar = constraint.map(|constraint| self.inner.compiler.matcher(constraint));
-        let mut request = request;
         request
             .version
             .load(self.backend())
@@ -511,31 +547,38 @@ impl Engine {
             request,
             eos_token_ids,
             grammar.transpose()?,
-            max.min(capacity),
+            self.context().min(capacity),
             tokenizer,
         );
         sequence.shares_prefix = shares_prefix;
         let sampler = sequence.sampler.as_mut();
         let sampler = sampler.expect("the request is not admitted yet");
         (sampler.banned, sampler.recorded) = (banned, recorded);
-        self.dispatch(sequence)?;
-        Ok(generation)
+        Ok((sequence, generation))
     }
 
-    /// Gives a request to a replica.
-    fn dispatch(&self, mut sequence: Sequence) -> Result<(), SubmitError> {
-        let (version, prompt) = (sequence.version.version, &sequence.tokens);
+    /// Gives requests to one replica, that of the first.
+    fn push(&self, mut sequences: Vec<Sequence>) -> Result<(), SubmitError> {
         let dispatcher = &self.inner.dispatcher;
-        let (replica, dispatched) = dispatcher.dispatch(version, prompt, sequence.shares_prefix);
-        sequence.dispatched = Some(dispatched);
+        let Some((first, rest)) = sequences.split_first_mut() else {
+            return Ok(());
+        };
+        let (version, prompt) = (first.version.version, &first.tokens);
+        let (replica, dispatched) = dispatcher.dispatch(version, prompt, first.shares_prefix);
+        first.dispatched = Some(dispatched);
+        for sequence in rest {
+            sequence.dispatched = Some(dispatcher.count(replica));
+        }
         let queues = self.inner.replicas.iter().map(|one| &one.waiting_queue);
         let others = queues.enumerate().filter(|(index, _)| *index != replica);
-        let priority = sequence.priority;
-        let elsewhere = others.map(|(_, queue)| queue.lock().waiting_with(priority));
-        let elsewhere = elsewhere.sum();
+        // Counted before the queue is locked: no thread holds the locks of two queues.
+        let elsewhere = Priority::ALL.map(|priority| {
+            let waiting = others.clone().map(|(_, queue)| queue.lock().waiting_with(priority));
+            waiting.sum()
+        });
         let limit = self.inner.options.max_waiting_requests;
         let queue = &self.inner.replicas[replica].waiting_queue;
-        queue.push(sequence, limit, elsewhere)
+        queue.push(sequences, limit, elsewhere)
     }
 
     /// Statistics as of the last step.

@@ -75,27 +75,35 @@ impl QueueState {
 }
 
 impl WaitingQueue {
-    /// Appends a request to the queue of its priority. `elsewhere` requests of that priority wait in the queues of other
-    /// replicas; the limit is that of all.
+    /// Appends requests to the queues of their priorities, all or none: the engine thread sees them at once. `elsewhere` are
+    /// the requests of each priority that wait in the queues of other replicas; the limit is that of all. More than `limit` of one
+    /// priority wait only if no other of it waits.
     pub(super) fn push(
         &self,
-        mut sequence: Sequence,
+        sequences: Vec<Sequence>,
         limit: usize,
-        elsewhere: usize,
+        elsewhere: [usize; Priority::ALL.len()],
     ) -> Result<(), SubmitError> {
         let mut state = self.lock();
         if state.shutdown_deadline.is_some() {
             return Err(SubmitError::ShuttingDown);
         }
-        let arrival = state.arrivals;
-        let queue = &mut state.queues[sequence.priority as usize];
-        let waiting = queue.len() + elsewhere;
-        if waiting >= limit {
-            return Err(SubmitError::Busy { waiting, limit });
+        for priority in Priority::ALL {
+            let new = sequences.iter().filter(|one| one.priority == priority);
+            let new = new.count();
+            if new == 0 {
+                continue;
+            }
+            let waiting = state.queues[priority as usize].len() + elsewhere[priority as usize];
+            if waiting + new > limit.max(new) {
+                return Err(SubmitError::Busy { waiting, limit });
+            }
         }
-        sequence.arrival = arrival;
-        queue.push_back(sequence);
-        state.arrivals += 1;
+        for mut sequence in sequences {
+            sequence.arrival = state.arrivals;
+            state.arrivals += 1;
+            state.queues[sequence.priority as usize].push_back(sequence);
+        }
         drop(state);
         self.wakeup.notify_one();
         Ok(())

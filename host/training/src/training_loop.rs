@@ -100,7 +100,10 @@ impl TrainingLoop {
         let mut changes = trainer.journal().watch();
         let aborted = trainer.stop.clone();
         let options = &trainer.options;
-        let background = BackgroundWork::new(&trainer.engine, options.nice, options.busy_share);
+        let engine = &trainer.engine;
+        let share = options.busy_share;
+        let share = share.unwrap_or_else(|| engine.backend().training_share());
+        let background = BackgroundWork::new(engine, options.nice, share);
         // One notification is enough: the worker reads everything from the journal.
         let (wake, woken) = sync_channel(1);
         let (ended, mut end) = oneshot::channel::<()>();

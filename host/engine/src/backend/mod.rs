@@ -104,9 +104,10 @@ pub trait Backend: Debug + Send + Sync + 'static {
         LogprobRounding::F32
     }
 
-    /// Whether the results of a sequence are the same whatever else is in its batch, to the bit. Default: true.
-    fn is_batch_invariant(&self) -> bool {
-        true
+    /// Share of the time that training may use while requests run, where the configuration sets none. Default: 0.1, as
+    /// processors that serve and train at the same time slow each other.
+    fn training_share(&self) -> f64 {
+        0.1
     }
 
     /// Number of devices that each hold the base weights and run steps and passes independently of each other. An engine

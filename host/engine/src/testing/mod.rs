@@ -175,7 +175,7 @@ macro_rules! with_scheduler_tests {
             prefix_cache: next_turn_prefills_only_new_tokens, edited_history_reuses_the_unchanged_prefix, versions_never_share_blocks, identical_prompts_are_prefilled_once, choices_of_one_prompt_share_its_blocks, users_with_the_same_system_prompt_share_its_blocks, cancelled_prefill_does_not_block_requests_that_waited_for_its_prefix, prefix_caching_can_be_disabled, kv_cache_budget_bounds_the_prefix_cache;
             random: random_cases_keep_blocks_balanced_and_match_running_alone;
             remote_backend: remote_tokens_become_text_and_stop_conditions_apply, dropped_token_sink_fails_the_reply, backend_failures_leave_the_active_version_unchanged;
-            serving: shutdown_lets_replies_finish, shutdown_fails_replies_at_the_deadline, engine_thread_stops_with_the_last_handle, reply_streams_and_ends_with_usage, eos_token_is_recorded_without_text, recorded_logprobs_match_scoring, stop_string_across_tokens_ends_the_reply_and_is_not_emitted, text_held_for_a_partial_stop_string_is_not_lost, reply_finishes_on_the_version_it_started_with, old_adapter_is_dropped_with_its_last_request, full_queue_rejects_and_cancellation_makes_room, invalid_requests_are_rejected_before_running, generated_seed_reproduces_the_reply, benchmark_runs_until_every_reply_is_long_enough, benchmark_fails_if_the_kv_cache_cannot_hold_all_streams;
+            serving: shutdown_lets_replies_finish, shutdown_fails_replies_at_the_deadline, engine_thread_stops_with_the_last_handle, reply_streams_and_ends_with_usage, eos_token_is_recorded_without_text, recorded_logprobs_match_scoring, stop_string_across_tokens_ends_the_reply_and_is_not_emitted, text_held_for_a_partial_stop_string_is_not_lost, reply_finishes_on_the_version_it_started_with, old_adapter_is_dropped_with_its_last_request, full_queue_rejects_and_cancellation_makes_room, requests_submitted_together_start_in_one_step, invalid_requests_are_rejected_before_running, generated_seed_reproduces_the_reply, benchmark_runs_until_every_reply_is_long_enough, benchmark_fails_if_the_kv_cache_cannot_hold_all_streams;
         }
     };
 }
@@ -400,7 +400,7 @@ impl TestEngine {
         let capacity = kv_cache_tokens(&*self.scheduler.backend, options);
         let (sequence, generation) = self.scheduler.sequence(request, capacity.min(512));
         self.waiting_queue
-            .push(sequence, options.max_waiting_requests, 0)?;
+            .push(vec![sequence], options.max_waiting_requests, [0; Priority::ALL.len()])?;
         Ok(generation)
     }
 

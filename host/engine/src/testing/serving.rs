@@ -199,6 +199,29 @@ pub fn full_queue_rejects_and_cancellation_makes_room(suite: Suite) {
     assert!(engine.generate(ask(Priority::Interactive)).is_ok());
 }
 
+pub fn requests_submitted_together_start_in_one_step(suite: Suite) {
+    let (rows, steps) = mpsc::channel();
+    let engine = suite.start_with(EngineOptions::default(), move |runner, batch| {
+        let _closed = rows.send(batch.rows.len());
+        runner.step(batch)
+    });
+    let asks = || (1..7).map(|seed| request(prompt(8, seed), seed.into(), 5));
+    for generation in engine.generate_together(asks().collect()).unwrap() {
+        assert!(Reply::collect(generation).finished.is_some());
+    }
+    assert_eq!(steps.recv().unwrap(), 6);
+    // A request that is rejected keeps the others from running.
+    let steps_before = engine.stats().steps;
+    let asks = asks().chain([request(Vec::new(), 1, 5)]).collect();
+    let error = engine.generate_together(asks).unwrap_err();
+    assert_eq!(error, SubmitError::EmptyPrompt);
+    let stats = engine.stats();
+    assert_eq!(
+        (stats.waiting, stats.running, stats.steps),
+        (0, 0, steps_before)
+    );
+}
+
 pub fn invalid_requests_are_rejected_before_running(suite: Suite) {
     let engine = suite.start(EngineOptions {
         max_model_len: Some(50),

@@ -16,8 +16,8 @@ use clawhost_config::TrainingOptions;
 const TEMPERATURE: f32 = 0.7;
 /// Time that chat templates see, in seconds since 1970, so that a prompt renders alike on each day.
 const TEMPLATE_TIME: i64 = 1_767_225_600;
-/// Replies that are generated at once on a backend that is batch-invariant. On another one they are generated one by one
-/// and without cached prefixes, so that a run that was interrupted gets the replies that it would have got.
+/// Replies that are generated at once. They start in the same step and without cached prefixes, so that a run that was
+/// interrupted gets the replies that it would have got, also where rounding depends on the shape of a step.
 const CONCURRENT: usize = 8;
 
 /// A prompt as the model reads it.
@@ -79,16 +79,15 @@ pub(super) fn generate_replies(
     stop: &AtomicBool,
 ) -> Result<Vec<RehearsalReply>, TrainingError> {
     let mut replies = Vec::with_capacity(prompts.len());
-    let concurrent = if engine.backend().is_batch_invariant() {
-        CONCURRENT
-    } else {
-        1
-    };
-    for group in prompts.chunks(concurrent) {
-        let running: Vec<Generation> = group
-            .iter()
-            .map(|prompt| submit(engine, options, prompt))
-            .collect::<Result<_, _>>()?;
+    for group in prompts.chunks(CONCURRENT) {
+        let requests = group.iter().map(|prompt| request(engine, options, prompt));
+        let running = engine
+            .generate_together(requests.collect())
+            .map_err(|error| {
+                TrainingError::Rehearsal(format!(
+                    "the base model cannot reply to prompts now: {error}"
+                ))
+            })?;
         for (prompt, generation) in group.iter().zip(running) {
             replies.push(RehearsalReply {
                 key: prompt.key.clone(),
@@ -100,13 +99,9 @@ pub(super) fn generate_replies(
     Ok(replies)
 }
 
-fn submit(
-    engine: &Engine,
-    options: &TrainingOptions,
-    prompt: &RenderedPrompt,
-) -> Result<Generation, TrainingError> {
+fn request(engine: &Engine, options: &TrainingOptions, prompt: &RenderedPrompt) -> GenerateRequest {
     let seed = u64::from_str_radix(&prompt.key[..16], 16).expect("a digest is hexadecimal");
-    let request = GenerateRequest {
+    GenerateRequest {
         prompt: prompt.prompt_ids.clone(),
         sampling: SamplingParams {
             temperature: TEMPERATURE,
@@ -117,17 +112,7 @@ fn submit(
         version: LoadedVersion::base(engine.model()),
         priority: Priority::Training,
         user: None,
-    };
-    let submitted = if engine.backend().is_batch_invariant() {
-        engine.generate(request)
-    } else {
-        engine.generate_uncached(request)
-    };
-    submitted.map_err(|error| {
-        TrainingError::Rehearsal(format!(
-            "the base model cannot reply to a prompt now: {error}"
-        ))
-    })
+    }
 }
 
 /// The token ids of a reply; at least one.

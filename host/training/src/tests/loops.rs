@@ -303,7 +303,7 @@ async fn until_it_yields(fixture: &Fixture) {
 async fn a_step_yields_between_layers_while_requests_are_running() {
     let (fixture, held, _running) = hold_engine().await;
     let yielding = crate::TrainingOptions {
-        busy_share: 1e-9,
+        busy_share: Some(1e-9),
         ..options()
     };
     let training = training(&fixture, yielding);
@@ -324,7 +324,7 @@ async fn a_step_yields_between_layers_while_requests_are_running() {
 async fn a_yielding_step_is_aborted_when_the_server_stops() {
     let (fixture, held, _running) = hold_engine().await;
     let yielding = crate::TrainingOptions {
-        busy_share: 1e-9,
+        busy_share: Some(1e-9),
         // One micro-batch per sample, so that the step can be aborted between them.
         micro_batch_tokens: 1,
         ..options()

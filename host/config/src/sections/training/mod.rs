@@ -119,8 +119,9 @@ pub struct TrainingOptions {
     /// Nice value of the training threads, 0 (as serving) to 19 (lowest priority). Default 15.
     pub nice: u8,
     /// Fraction of time that each training thread computes while requests are running, more than 0 and at most 1; it sleeps
-    /// between layers for the rest. 1 = it never sleeps. Default 0.1.
-    pub busy_share: f64,
+    /// between layers for the rest. 1 = it never sleeps. Default 0.1 on the CPU, 0.4 on a GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub busy_share: Option<f64>,
     /// Number of newest checkpoints that keep the optimizer state; older ones keep the adapter only. The active version and
     /// its parent always keep it. Default 8.
     pub keep_checkpoints: usize,
@@ -181,7 +182,7 @@ impl Default for TrainingOptions {
             verification: VerificationOptions::default(),
             log: LogOptions::default(),
             nice: 15,
-            busy_share: 0.1,
+            busy_share: None,
             keep_checkpoints: 8,
             keep_every: 0,
             keep_adapters: 0,
@@ -271,10 +272,11 @@ impl TrainingOptions {
             self.nice,
             "must be between 0 and 19",
         )?;
+        let share = self.busy_share.unwrap_or(1.0);
         require(
-            self.busy_share > 0.0 && self.busy_share <= 1.0,
+            share > 0.0 && share <= 1.0,
             "training.busy_share",
-            self.busy_share,
+            share,
             "must be more than 0 and at most 1",
         )?;
         require_at_least_one("training.keep_checkpoints", self.keep_checkpoints)?;
