@@ -13,6 +13,7 @@ mod address;
 mod code;
 mod follow_up;
 mod form;
+mod genre;
 mod language;
 mod length;
 mod letters;
@@ -60,11 +61,15 @@ pub enum Wish {
     CodeOnly,
     /// Ends with a question.
     AskBack,
+    /// A tale.
+    Story,
+    /// A dialogue between two people.
+    Dialogue,
 }
 
 impl Wish {
     /// All wishes, in the order of reports.
-    pub const ALL: [Wish; 13] = [
+    pub const ALL: [Wish; 15] = [
         Wish::Short,
         Wish::Bullets,
         Wish::Plain,
@@ -78,6 +83,8 @@ impl Wish {
         Wish::Lower,
         Wish::CodeOnly,
         Wish::AskBack,
+        Wish::Story,
+        Wish::Dialogue,
     ];
 
     fn spec(self) -> &'static WishSpec {
@@ -95,6 +102,8 @@ impl Wish {
             Wish::Lower => &letters::LOWER,
             Wish::CodeOnly => &code::CODE_ONLY,
             Wish::AskBack => &follow_up::ASK_BACK,
+            Wish::Story => &genre::STORY,
+            Wish::Dialogue => &genre::DIALOGUE,
         }
     }
 

@@ -176,6 +176,14 @@ mod tests {
                 "Please end with a question.",
                 "Do not ask anything in return.",
             ),
+            (
+                "Can you tell it as a fairy tale?",
+                "Stick to facts, nothing invented.",
+            ),
+            (
+                "Turn it into a dialogue, please.",
+                "No roles and no speakers, please.",
+            ),
         ] {
             let active = set.contrary_sections(&["Thanks.".to_owned(), feedback.to_owned()]);
             let is_active = |prompt: &&RehearsalPrompt| prompt.section.is_some_and(|at| active[at]);
