@@ -8,7 +8,7 @@ use super::checkpoint_files::CheckpointFiles;
 use super::dispatch::Dispatcher;
 use super::engine_core::{EngineCore, RunningThread};
 use super::loaded_version::LoadedVersion;
-use super::options::EngineOptions;
+use super::options::{EngineOptions, Priority};
 use super::remote_backend::{RemoteBackend, TokenSink};
 use super::request::{GenerateRequest, Generation, SubmitError};
 use super::scheduler::{Scheduler, kv_cache_tokens};
@@ -573,7 +573,9 @@ impl Engine {
         let others = queues.enumerate().filter(|(index, _)| *index != replica);
         // Counted before the queue is locked: no thread holds the locks of two queues.
         let elsewhere = Priority::ALL.map(|priority| {
-            let waiting = others.clone().map(|(_, queue)| queue.lock().waiting_with(priority));
+            let waiting = others
+                .clone()
+                .map(|(_, queue)| queue.lock().waiting_with(priority));
             waiting.sum()
         });
         let limit = self.inner.options.max_waiting_requests;

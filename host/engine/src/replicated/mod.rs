@@ -117,8 +117,8 @@ impl Backend for ReplicatedBackend {
         self.first().logprob_rounding()
     }
 
-    fn is_batch_invariant(&self) -> bool {
-        self.first().is_batch_invariant()
+    fn training_share(&self) -> f64 {
+        self.first().training_share()
     }
 
     fn replicas(&self) -> usize {

@@ -399,8 +399,11 @@ impl TestEngine {
         let options = &self.scheduler.inner.options;
         let capacity = kv_cache_tokens(&*self.scheduler.backend, options);
         let (sequence, generation) = self.scheduler.sequence(request, capacity.min(512));
-        self.waiting_queue
-            .push(vec![sequence], options.max_waiting_requests, [0; Priority::ALL.len()])?;
+        self.waiting_queue.push(
+            vec![sequence],
+            options.max_waiting_requests,
+            [0; Priority::ALL.len()],
+        )?;
         Ok(generation)
     }
 
