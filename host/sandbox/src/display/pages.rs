@@ -67,7 +67,10 @@ impl PageSet {
         if let Some(file) = self.0.get(url.as_str()) {
             return Some(file);
         }
-        let index = url.path().ends_with('/').then(|| format!("{url}index.html"))?;
+        let index = url
+            .path()
+            .ends_with('/')
+            .then(|| format!("{url}index.html"))?;
         self.0.get(&index)
     }
 
