@@ -75,7 +75,7 @@ impl View {
     }
 
     fn mark(&self, mark: f64) -> Result<Position, String> {
-        let index = (mark >= 1.0 && mark.fract() == 0.0).then_some(mark as usize - 1);
+        let index = (mark >= 1.0 && mark.fract() == 0.0).then(|| mark as usize - 1);
         let found = index.and_then(|index| self.marks.get(index));
         found.copied().ok_or_else(|| {
             format!(

@@ -7,6 +7,8 @@
 )]
 
 mod compile_component;
+#[cfg(target_os = "linux")]
+mod gui;
 mod https;
 mod interpreted;
 mod languages;

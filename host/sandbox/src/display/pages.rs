@@ -67,7 +67,11 @@ impl PageSet {
         if let Some(file) = self.0.get(url.as_str()) {
             return Some(file);
         }
-        self.0.get(url.join("index.html").ok()?.as_str())
+        let index = url
+            .path()
+            .ends_with('/')
+            .then(|| format!("{url}index.html"))?;
+        self.0.get(&index)
     }
 
     /// The command that answers a paused request.
