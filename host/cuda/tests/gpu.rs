@@ -118,7 +118,7 @@ fn relative_difference(start: &TrainedWeights, one: &TrainedWeights, two: &Train
 #[test]
 fn an_update_on_two_gpus_is_that_of_one_and_the_same_in_every_run() {
     let model = model();
-    for (precision, bound) in [(Precision::F32, 1e-2), (Precision::Bf16, 0.3)] {
+    for (precision, bound) in [(Precision::F32, 5e-2), (Precision::Bf16, 0.6)] {
         let one = gpu(Arc::clone(&model), precision);
         let starts: [TrainedWeights; 2] = [
             Arc::new(random_adapter(model.config(), 4)).into(),

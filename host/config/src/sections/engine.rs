@@ -82,14 +82,14 @@ impl DeviceChoice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gpus {
     /// A bit for each number.
-    bits: u64,
+    bits: u128,
 }
 
 impl Gpus {
     /// All GPUs of the machine.
-    pub const ALL: Self = Self { bits: u64::MAX };
+    pub const ALL: Self = Self { bits: u128::MAX };
     /// Numbers are below this.
-    pub const LIMIT: usize = 64;
+    pub const LIMIT: usize = 128;
 
     /// The GPU of this number.
     ///
@@ -304,7 +304,7 @@ mod tests {
             ("cpu", DeviceChoice::Cpu),
             ("cuda:0", DeviceChoice::cuda(0)),
             ("cuda:11", DeviceChoice::cuda(11)),
-            ("cuda:63", DeviceChoice::cuda(63)),
+            ("cuda:99", DeviceChoice::cuda(99)),
             ("cuda:0,1", DeviceChoice::Cuda(Gpus::of([0, 1]))),
             ("cuda:2,3,5", DeviceChoice::Cuda(Gpus::of([5, 3, 2]))),
             ("cuda:all", DeviceChoice::Cuda(Gpus::ALL)),
@@ -329,7 +329,7 @@ mod tests {
             "cuda:+1",
             "cuda:x",
             "CPU",
-            "cuda:64",
+            "cuda:128",
             "cuda:0,",
             "cuda:0,0",
             "cuda:0, 1",
