@@ -120,6 +120,14 @@ impl TrainSession for CpuTrainSession {
         Ok(self.gradients.tensors.clone())
     }
 
+    fn set_gradients(&mut self, gradients: &[Vec<f32>]) -> Result<(), ForwardError> {
+        assert_eq!(gradients.len(), self.gradients.tensors.len());
+        for (own, values) in self.gradients.tensors.iter_mut().zip(gradients) {
+            own.copy_from_slice(values);
+        }
+        Ok(())
+    }
+
     fn weights(&self) -> Result<TrainedWeights, ForwardError> {
         Ok(self.weights.clone())
     }

@@ -46,58 +46,100 @@ impl CudaBackend {
         quantization: Quantization,
         precision: Precision,
     ) -> std::result::Result<Self, LoadError> {
-        let driver = CudaDriver::open(ordinal).map_err(device_error)?;
-        Self::load_on(driver, files, quantization, precision)
+        let mut loaded = Self::load_each(&[ordinal], files, quantization, precision)?;
+        Ok(loaded.pop().expect("a backend for each GPU"))
     }
 
-    pub(crate) fn load_on(
-        driver: Arc<dyn Driver>,
+    /// Loads a checkpoint onto each of these GPUs, one after the other. They share what the host has of the model.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_each(
+        ordinals: &[usize],
         files: &ModelFiles,
         quantization: Quantization,
         precision: Precision,
-    ) -> std::result::Result<Self, LoadError> {
-        let checkpoint = Checkpoint::open(files)?;
+    ) -> std::result::Result<Vec<Self>, LoadError> {
+        let drivers = ordinals.iter().map(|ordinal| CudaDriver::open(*ordinal));
+        let drivers: Result<Vec<_>> = drivers.collect();
+        Self::load_on(
+            drivers.map_err(device_error)?,
+            files,
+            quantization,
+            precision,
+        )
+    }
+
+    pub(crate) fn load_on(
+        drivers: Vec<Arc<dyn Driver>>,
+        files: &ModelFiles,
+        quantization: Quantization,
+        precision: Precision,
+    ) -> std::result::Result<Vec<Self>, LoadError> {
+        let checkpoint = Arc::new(Checkpoint::open(files)?);
         let config = checkpoint.config().clone();
         // Before the weights are read.
-        plan::check_model(&config)
-            .and_then(|()| plan::check_memory(&*driver, &config, (precision, quantization)))
-            .map_err(device_error)?;
-        let started = Instant::now();
-        let uploads = Stream::new(&driver, StreamPriority::Serving).map_err(device_error)?;
-        let checkpoint = Arc::new(checkpoint);
+        plan::check_model(&config).map_err(device_error)?;
+        for driver in &drivers {
+            plan::check_memory(&**driver, &config, (precision, quantization))
+                .map_err(device_error)?;
+        }
         let on_disk = |hash: Box<dyn FnOnce() -> _ + Send>| {
-            Model::on_disk(config.clone(), files.clone(), quantization, hash)
+            Arc::new(Model::on_disk(
+                config.clone(),
+                files.clone(),
+                quantization,
+                hash,
+            ))
         };
-        let (model, device_model) = match quantization {
-            Quantization::None => {
+        // Quantized weights are in host memory until they have been uploaded and hashed.
+        let quantized = match quantization {
+            Quantization::None => None,
+            _ => Some(Arc::new(Model::load_quantized(files, quantization)?)),
+        };
+        let model = match &quantized {
+            None => {
                 let hashed = Arc::clone(&checkpoint);
-                let model = on_disk(Box::new(move || hashed.digest()));
-                let device_model = std::thread::scope(|scope| {
-                    let head = scope.spawn(|| checkpoint.check_tied_head());
-                    let loaded = DeviceModel::from_checkpoint(&uploads, &checkpoint, precision)?;
-                    head.join().expect("comparing does not panic")?;
-                    Ok::<_, LoadError>(loaded)
-                })?;
-                (model, device_model)
+                on_disk(Box::new(move || hashed.digest()))
             }
-            // In host memory until it has been uploaded and hashed.
-            _ => {
-                let quantized = Arc::new(Model::load_quantized(files, quantization)?);
-                let hashed = Arc::clone(&quantized);
-                let model = on_disk(Box::new(move || Ok(hashed.digest().to_owned())));
-                let device_model = DeviceModel::new(&uploads, &quantized, precision);
-                (model, device_model.map_err(device_error)?)
+            Some(quantized) => {
+                let hashed = Arc::clone(quantized);
+                on_disk(Box::new(move || Ok(hashed.digest().to_owned())))
             }
         };
-        tracing::info!(
-            device = driver.device().name,
-            bytes = model_bytes(&config, precision, quantization),
-            ?precision,
-            quantization = quantization.name(),
-            ms = started.elapsed().as_millis(),
-            "loaded the model"
-        );
-        Ok(Self::from_parts(driver, uploads, model, device_model))
+        std::thread::scope(|scope| {
+            let head = quantized
+                .is_none()
+                .then(|| scope.spawn(|| checkpoint.check_tied_head()));
+            let load = |driver: Arc<dyn Driver>| {
+                let started = Instant::now();
+                let uploads =
+                    Stream::new(&driver, StreamPriority::Serving).map_err(device_error)?;
+                let device_model = match &quantized {
+                    None => DeviceModel::from_checkpoint(&uploads, &checkpoint, precision)?,
+                    Some(model) => {
+                        DeviceModel::new(&uploads, model, precision).map_err(device_error)?
+                    }
+                };
+                tracing::info!(
+                    device = driver.device().name,
+                    bytes = model_bytes(&config, precision, quantization),
+                    ?precision,
+                    quantization = quantization.name(),
+                    ms = started.elapsed().as_millis(),
+                    "loaded the model"
+                );
+                let model = Arc::clone(&model);
+                Ok(Self::from_parts(driver, uploads, model, device_model))
+            };
+            let loaded: std::result::Result<Vec<Self>, LoadError> =
+                drivers.into_iter().map(load).collect();
+            let loaded = loaded?;
+            if let Some(head) = head {
+                head.join().expect("comparing does not panic")?;
+            }
+            Ok(loaded)
+        })
     }
 
     pub(crate) fn on(
@@ -115,13 +157,13 @@ impl CudaBackend {
     fn from_parts(
         driver: Arc<dyn Driver>,
         uploads: Stream,
-        model: impl Into<Arc<Model>>,
+        model: Arc<Model>,
         device_model: DeviceModel,
     ) -> Self {
         Self {
             shared: Arc::new(Shared {
                 driver,
-                model: model.into(),
+                model,
                 precision: device_model.precision(),
                 device_model: Arc::new(device_model),
                 loaded: RwLock::default(),

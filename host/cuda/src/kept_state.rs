@@ -74,9 +74,10 @@ impl KeptState {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 mod tests {
+    use clawhost_engine::ReplicatedBackend;
     use clawhost_engine::backend::{
-        AdamW, Backend, Candidates, LossGradients, OptimizerStep, Sequence, SequenceScores,
-        TrainLimits, TrainSession,
+        AdamW, Backend, Candidates, HostReducer, LossGradients, OptimizerStep, Sequence,
+        SequenceScores, TrainLimits, TrainSession,
     };
     use clawhost_model::Model;
     use clawhost_model::testing::{random_adapter, tiny};
@@ -186,6 +187,30 @@ mod tests {
                 assert_equal(&at, &expected);
             }
         }
+    }
+
+    #[test]
+    fn every_replica_keeps_the_state_of_a_session_on_several() {
+        let precision = Precision::Bf16;
+        let gpus = [backend(precision), backend(precision)];
+        let replicas = gpus.clone().map(|gpu| Arc::new(gpu) as Arc<dyn Backend>);
+        let replicated = ReplicatedBackend::new(replicas.into(), HostReducer);
+        let mut at = start();
+        for _ in 0..3 {
+            // One sequence, so that the other replica adds zeros.
+            let expected = fresh(precision, &at);
+            let limits = TrainLimits::default();
+            let session = replicated.train(&at.0, Some(at.1.clone()), limits);
+            let mut session = session.unwrap();
+            assert!(gpus.iter().all(|gpu| !is_kept(gpu)), "the session has them");
+            update(&mut *session);
+            at = session.finish().unwrap();
+            assert!(gpus.iter().all(is_kept));
+            assert_equal(&at, &expected);
+        }
+        let slot = replicated.load_adapter(&at.0).unwrap();
+        let scores = replicated.score(slot, &[sequence(), sequence()]).unwrap();
+        assert_eq!(scores[0], scores[1]);
     }
 
     #[test]

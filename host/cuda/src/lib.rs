@@ -11,6 +11,7 @@
 //! - `runner`, `sampler`: steps of the engine, recorded as graphs; tokens are sampled on the device.
 //! - `scoring`, `backward`, `session`: log-probs, gradients, AdamW; `train_state`, `kept_state`: what a session has on the
 //!   device, and leaves there for the next one.
+//! - `reducer`: the gradients of training on several GPUs, summed by NCCL; [`replicate`] makes one backend of them.
 //!
 //! The kernels are compiled ahead of time by `cargo xtask kernels`; building this crate needs no CUDA, and a program with it
 //! starts without a driver. The tests compile the same sources as C++ and run them on the CPU.
@@ -32,6 +33,7 @@ mod packing;
 mod plan;
 mod projection;
 mod quantized;
+mod reducer;
 mod runner;
 mod sampler;
 mod scoring;
@@ -44,10 +46,12 @@ mod workspace;
 
 pub use backend::CudaBackend;
 pub use device::Precision;
+pub use device::cuda::nccl::{LIBRARY as NCCL, check as check_nccl};
 pub use device::cuda::{
     DRIVER, DeviceInfo, check_libraries, devices, driver_version, has_driver, memory,
 };
 pub use memory::{CudaMemory, TrainingPassMemory};
+pub use reducer::replicate;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]

@@ -54,10 +54,16 @@ fn a_checkpoint_gives_the_bits_of_the_model_in_host_memory() {
                 let model = Arc::new(model.clone());
                 let right =
                     CudaBackend::on(Arc::clone(&driver), Arc::clone(&model), precision).unwrap();
-                let loaded =
-                    CudaBackend::load_on(driver, &files.unwrap(), Quantization::None, precision)
+                // Two replicas, of which each has all of the model.
+                let drivers = vec![Arc::clone(&driver), driver];
+                let mut loaded =
+                    CudaBackend::load_on(drivers, &files.unwrap(), Quantization::None, precision)
                         .unwrap();
-                assert_eq!(scores(&loaded), scores(&right), "{precision:?}");
+                for loaded in &loaded {
+                    assert_eq!(scores(loaded), scores(&right), "{precision:?}");
+                }
+                assert!(Arc::ptr_eq(loaded[0].model(), loaded[1].model()));
+                let loaded = loaded.remove(0);
                 let stored = loaded.model();
                 assert_eq!(stored.digest(), model.digest());
                 // Full-parameter training starts from the weights in the files.
@@ -84,7 +90,7 @@ fn a_checkpoint_whose_tensors_are_mostly_not_finite_is_rejected() {
         let Some(driver) = EmulatedDriver::new() else {
             return;
         };
-        let loaded = CudaBackend::load_on(driver, &files, Quantization::None, Precision::F32);
+        let loaded = CudaBackend::load_on(vec![driver], &files, Quantization::None, Precision::F32);
         let error = loaded.unwrap_err().to_string();
         assert!(error.contains("not finite"), "{error}");
     }
@@ -104,7 +110,7 @@ fn a_tensor_that_is_not_finite_is_named() {
     let dir = tempfile::tempdir().unwrap();
     model.save(dir.path()).unwrap();
     let files = ModelFiles::from_dir(dir.path()).unwrap();
-    let error = CudaBackend::load_on(driver, &files, Quantization::None, Precision::Bf16);
+    let error = CudaBackend::load_on(vec![driver], &files, Quantization::None, Precision::Bf16);
     let error = error.unwrap_err();
     let error = error.to_string();
     assert!(

@@ -23,6 +23,9 @@ pub struct CudaMemory<'a> {
 }
 
 impl<'a> CudaMemory<'a> {
+    /// Most bytes that NCCL takes of each of several GPUs for the sums of training.
+    pub const NCCL: usize = 512 << 20;
+
     /// The plan of a base model in this precision, with linear layers in this format.
     pub fn new(config: &'a ModelConfig, precision: Precision, quantization: Quantization) -> Self {
         Self {

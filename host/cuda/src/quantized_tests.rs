@@ -59,8 +59,8 @@ fn scores_agree_with_the_cpu_backend() {
                 let Some(driver) = EmulatedDriver::new() else {
                     return;
                 };
-                let backend =
-                    CudaBackend::load_on(driver, &files, quantization, precision).unwrap();
+                let loaded = CudaBackend::load_on(vec![driver], &files, quantization, precision);
+                let backend = loaded.unwrap().remove(0);
                 assert_eq!(backend.model().digest(), model.digest());
                 assert_eq!(backend.model().quantization(), quantization);
                 let bytes = model_bytes(model.config(), precision, quantization);

@@ -9,7 +9,7 @@ use clawhost_engine::backend::{
 use clawhost_model::TrainedWeights;
 
 use crate::backward::{Backward, Trained};
-use crate::device::{Address, Buffer, Precision, Result, lock};
+use crate::device::{Address, Buffer, Precision, Result, Stream, lock};
 use crate::head::Partials;
 use crate::kept_state::KeptState;
 use crate::kernels::AdamWArguments;
@@ -64,6 +64,11 @@ impl CudaTrainSession {
             updates: moments.map_or(0, |moments| moments.updates),
             forward: None,
         })
+    }
+
+    /// The gradients, and the stream that computes them.
+    pub(crate) fn device_gradients(&self) -> (&Stream, &Buffer<f32>) {
+        (&self.scorer.stream, &self.state.gradients)
     }
 
     /// The named tensors of a flat buffer.
@@ -252,6 +257,12 @@ impl TrainSession for CudaTrainSession {
         self.read(&self.state.gradients)
     }
 
+    fn set_gradients(&mut self, gradients: &[Vec<f32>]) -> Result<()> {
+        let tensors: Vec<&[f32]> = gradients.iter().map(Vec::as_slice).collect();
+        let stream = &self.scorer.stream;
+        self.state.write_gradients(&self.shared, stream, &tensors)
+    }
+
     fn weights(&self) -> Result<TrainedWeights> {
         if let Some((weights, _)) = &self.state.host {
             return Ok(weights.clone());
@@ -276,5 +287,9 @@ impl TrainSession for CudaTrainSession {
         // The next session may continue from here.
         self.state.host = Some(read.clone());
         Ok(read)
+    }
+
+    fn finish_as(mut self: Box<Self>, weights: &TrainedWeights, state: &AdamWState) {
+        self.state.host = Some((weights.clone(), state.clone()));
     }
 }

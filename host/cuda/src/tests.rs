@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use clawhost_engine::ReplicatedBackend;
+use clawhost_engine::backend::{Backend, HostReducer};
 use clawhost_engine::testing::Tolerance;
 use clawhost_model::testing::{random_adapter, tiny};
 use clawhost_model::{Model, ModelConfig, ModelFiles, TrainedWeights};
@@ -29,6 +31,16 @@ fn gradients_agree_with_the_cpu_backend_where_tiles_have_the_heads() {
         for error in agreement::gradient_errors(&model, &*backend) {
             assert!(error < bound, "{precision:?}: {error}");
         }
+    }
+}
+
+#[test]
+fn gradients_of_replicas_agree_with_the_cpu_backend() {
+    let model = agreement::model(64);
+    let replica = || -> Arc<dyn Backend> { emulated(Arc::clone(&model), Precision::F32) };
+    let backend = ReplicatedBackend::new(vec![replica(), replica()], HostReducer);
+    for error in agreement::gradient_errors(&model, &backend) {
+        assert!(error < 1e-4, "{error}");
     }
 }
 

@@ -140,4 +140,15 @@ impl TrainState {
     ) -> Result<Vec<Vec<f32>>> {
         shared.transfer(|staging| download_tensors(stream, staging, buffer, &self.places))
     }
+
+    /// Replaces the gradients by these named tensors.
+    pub(crate) fn write_gradients(
+        &self,
+        shared: &Shared,
+        stream: &Stream,
+        tensors: &[&[f32]],
+    ) -> Result<()> {
+        let (to, places) = (&self.gradients, &self.places);
+        shared.transfer(|staging| upload_tensors(stream, staging, to, places, tensors))
+    }
 }

@@ -54,7 +54,7 @@ impl BackgroundWork {
 
     /// Whether the work waits at its next yield.
     fn is_throttled(&self) -> bool {
-        self.share < 1.0 && self.load.lock().busy
+        self.share < 1.0 && self.load.lock().is_busy()
     }
 
     /// Sleeps so that the time used since the last call stays within the share: CPU time, because time in which the OS ran
@@ -175,7 +175,7 @@ mod tests {
     fn background_work_waits_until_requests_end_or_throttling_stops() {
         for ends in [true, false] {
             let load = Arc::new(EngineLoad::default());
-            load.set_busy(true);
+            load.set_busy(0, true);
             let background = throttled_work(&load);
             let (done, ended) = mpsc::channel();
             let worker = {
@@ -192,7 +192,7 @@ mod tests {
             wait_for_waiting_thread(&load);
             assert!(ended.try_recv().is_err());
             if ends {
-                load.set_busy(false);
+                load.set_busy(0, false);
             } else {
                 background.stop_yielding();
             }
@@ -211,7 +211,7 @@ mod tests {
             compute();
             yield_to_requests();
         }
-        load.set_busy(true);
+        load.set_busy(0, true);
         // Another thread runs no background work.
         std::thread::spawn(|| {
             assert!(!is_background());

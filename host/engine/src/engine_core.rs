@@ -1,4 +1,4 @@
-//! The engine thread: admits waiting requests, runs steps, sleeps while idle, and stops at shutdown.
+//! The engine thread of a replica: admits waiting requests, runs steps, sleeps while idle, and stops at shutdown.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,20 +11,37 @@ use super::stats::EngineStats;
 use super::waiting_queue::WaitingQueue;
 use crate::engine_load::EngineLoad;
 
-/// State of the engine thread: what it owns, and what it shares with the handles.
+/// State of the engine thread of a replica: what it owns, and what it shares with the handles.
 pub(super) struct EngineCore {
+    pub(super) replica: usize,
     pub(super) scheduler: Scheduler,
     pub(super) waiting_queue: Arc<WaitingQueue>,
     pub(super) stats: Arc<Mutex<EngineStats>>,
     pub(super) load: Arc<EngineLoad>,
-    pub(super) stopped: watch::Sender<bool>,
+    pub(super) running: RunningThread,
+}
+
+/// An engine thread, counted while this lives.
+pub(super) struct RunningThread(Arc<watch::Sender<usize>>);
+
+impl RunningThread {
+    pub(super) fn new(count: &Arc<watch::Sender<usize>>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for RunningThread {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
 }
 
 impl EngineCore {
     /// Runs until shutdown.
     pub(super) fn run(mut self) {
         while self.admit_waiting() {
-            self.load.set_busy(!self.scheduler.is_idle());
+            self.load.set_busy(self.replica, !self.scheduler.is_idle());
             let step = catch_unwind(AssertUnwindSafe(|| self.scheduler.step()));
             if let Err(panic) = step {
                 let reason = format!("the engine panicked: {}", panic_message(panic.as_ref()));
@@ -34,8 +51,8 @@ impl EngineCore {
             self.publish_stats();
         }
         self.publish_stats();
-        self.load.set_busy(false);
-        self.stopped.send_replace(true);
+        self.load.set_busy(self.replica, false);
+        drop(self.running);
     }
 
     /// Waits for work and admits it. Returns false when the thread is to stop.
@@ -68,7 +85,7 @@ impl EngineCore {
         let mut shared = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
         shared.clone_from(&self.scheduler.stats);
         drop(shared);
-        self.load.set_busy(!self.scheduler.is_idle());
+        self.load.set_busy(self.replica, !self.scheduler.is_idle());
         self.scheduler.send_events();
     }
 }

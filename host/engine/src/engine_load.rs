@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Whether the engine has requests; shared by the engine thread and background work.
+/// Whether the engine has requests; shared by the engine threads and background work.
 #[derive(Debug, Default)]
 pub(crate) struct EngineLoad {
     state: Mutex<LoadState>,
@@ -13,15 +13,27 @@ pub(crate) struct EngineLoad {
 
 #[derive(Debug, Default)]
 pub(crate) struct LoadState {
-    pub(crate) busy: bool,
+    /// The replicas that have running requests, as bits.
+    busy: u64,
     waiting: usize,
 }
 
+impl LoadState {
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy != 0
+    }
+}
+
 impl EngineLoad {
-    /// Sets whether the engine has running requests. Called by the engine thread.
-    pub(crate) fn set_busy(&self, busy: bool) {
+    /// Sets whether a replica has running requests. Called by its engine thread.
+    pub(crate) fn set_busy(&self, replica: usize, busy: bool) {
         let mut state = self.lock();
-        if std::mem::replace(&mut state.busy, busy) && !busy {
+        let was_busy = state.is_busy();
+        match busy {
+            true => state.busy |= 1 << replica,
+            false => state.busy &= !(1 << replica),
+        }
+        if was_busy && !state.is_busy() {
             self.changed.notify_all();
         }
     }
@@ -45,7 +57,7 @@ impl EngineLoad {
         let mut state = self.lock();
         state.waiting += 1;
         let result = self.changed.wait_timeout_while(state, timeout, |state| {
-            state.busy && !unthrottled.load(Ordering::SeqCst)
+            state.is_busy() && !unthrottled.load(Ordering::SeqCst)
         });
         let (mut state, _) = result.unwrap_or_else(PoisonError::into_inner);
         state.waiting -= 1;

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use tokio::sync::watch;
 
 use super::checkpoint_files::CheckpointFiles;
-use super::engine_core::EngineCore;
+use super::dispatch::Dispatcher;
+use super::engine_core::{EngineCore, RunningThread};
 use super::loaded_version::LoadedVersion;
 use super::options::EngineOptions;
 use super::remote_backend::{RemoteBackend, TokenSink};
@@ -39,13 +40,30 @@ struct Inner {
     active: RwLock<LoadedVersion>,
     /// The checkpoint files it was loaded from.
     files: OnceLock<ModelFiles>,
-    waiting_queue: Arc<WaitingQueue>,
-    stats: Arc<Mutex<EngineStats>>,
+    replicas: Vec<Replica>,
+    dispatcher: Dispatcher,
     /// Whether there are requests; background work yields to them.
     load: Arc<EngineLoad>,
-    stopped: watch::Receiver<bool>,
+    /// Number of engine threads that run.
+    threads: watch::Receiver<usize>,
     /// Generates in place of this process's scheduler, if set.
     remote_backend: OnceLock<Arc<dyn RemoteBackend>>,
+}
+
+/// What the handles share with the engine thread of a replica.
+#[derive(Debug)]
+struct Replica {
+    waiting_queue: Arc<WaitingQueue>,
+    stats: Arc<Mutex<EngineStats>>,
+}
+
+impl Replica {
+    fn stats(&self) -> EngineStats {
+        let stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stats = stats.clone();
+        stats.waiting = self.waiting_queue.lock().waiting();
+        stats
+    }
 }
 
 impl Inner {
@@ -53,14 +71,18 @@ impl Inner {
         let mut active = self.active.write().unwrap_or_else(PoisonError::into_inner);
         let previous = std::mem::replace(&mut *active, version);
         drop(active);
-        // The engine thread drops the cached blocks of the old version, even while idle.
+        // The engine threads drop the cached blocks of the old version, even while idle.
         drop(previous);
-        self.waiting_queue.wake();
+        for replica in &self.replicas {
+            replica.waiting_queue.wake();
+        }
     }
 
     fn close(&self) {
         let grace = self.options.shutdown_grace;
-        self.waiting_queue.begin_shutdown(grace);
+        for replica in &self.replicas {
+            replica.waiting_queue.begin_shutdown(grace);
+        }
         if let Some(backend) = self.remote_backend.get() {
             backend.close(grace);
         }
@@ -145,33 +167,26 @@ impl Engine {
         (defaults, eos_token_ids): (SamplingParams, Vec<u32>),
         options: EngineOptions,
     ) -> Result<Self, ForwardError> {
-        let waiting_queue = Arc::new(WaitingQueue::default());
-        let scheduler = Scheduler::new(&*backend, options.clone())?;
+        let schedulers =
+            (0..backend.replicas()).map(|_| Scheduler::new(&*backend, options.clone()));
+        let schedulers: Result<Vec<Scheduler>, ForwardError> = schedulers.collect();
+        let schedulers = schedulers?;
         let device = backend.device();
+        let blocks: usize = schedulers.iter().map(|one| one.stats.blocks).sum();
         tracing::info!(
             backend = backend.name(),
             device = device.name,
+            replicas = schedulers.len(),
             memory = device.memory.map(|memory| memory.total),
             weights = backend.weight_bytes(),
-            kv_cache = scheduler.stats.blocks * backend.block_bytes(),
+            kv_cache = blocks * backend.block_bytes(),
             "the engine starts"
         );
-        let stats = Arc::new(Mutex::new(scheduler.stats.clone()));
-        let (stop, stopped) = watch::channel(false);
-        let load = Arc::new(EngineLoad::default());
-        let core = EngineCore {
-            scheduler,
-            waiting_queue: Arc::clone(&waiting_queue),
-            stats: Arc::clone(&stats),
-            load: Arc::clone(&load),
-            stopped: stop,
-        };
-        let thread = std::thread::Builder::new().name("clawhost-engine".to_owned());
-        if let Err(error) = thread.spawn(move || core.run()) {
-            // Without its thread the engine rejects every request, which callers can report.
-            tracing::error!(%error, "cannot start the engine thread");
-            waiting_queue.begin_shutdown(std::time::Duration::ZERO);
-        }
+        let dispatcher = Dispatcher::new(schedulers.len());
+        let (running, threads) = watch::channel(0);
+        let (running, load) = (Arc::new(running), Arc::new(EngineLoad::default()));
+        let start = |(replica, scheduler)| start_replica(replica, scheduler, &load, &running);
+        let replicas = schedulers.into_iter().enumerate().map(start).collect();
         let base = LoadedVersion::base(backend.model());
         let eos_token_ids: Arc<[u32]> = eos_token_ids.into();
         let vocab = backend.model().config().vocab_size;
@@ -192,10 +207,10 @@ impl Engine {
             options,
             active: RwLock::new(base),
             files: OnceLock::new(),
-            waiting_queue,
-            stats,
+            replicas,
+            dispatcher,
             load,
-            stopped,
+            threads,
             remote_backend: OnceLock::new(),
         };
         Ok(Self {
@@ -292,11 +307,8 @@ impl Engine {
 
     /// Whether the engine rejects new requests because it is shutting down.
     pub fn is_shutting_down(&self) -> bool {
-        self.inner
-            .waiting_queue
-            .lock()
-            .shutdown_deadline()
-            .is_some()
+        let queue = &self.inner.replicas[0].waiting_queue;
+        queue.lock().shutdown_deadline().is_some()
     }
 
     /// Tokens with which the model ends a reply.
@@ -506,10 +518,24 @@ impl Engine {
         let sampler = sequence.sampler.as_mut();
         let sampler = sampler.expect("the request is not admitted yet");
         (sampler.banned, sampler.recorded) = (banned, recorded);
-        self.inner
-            .waiting_queue
-            .push(sequence, self.inner.options.max_waiting_requests)?;
+        self.dispatch(sequence)?;
         Ok(generation)
+    }
+
+    /// Gives a request to a replica.
+    fn dispatch(&self, mut sequence: Sequence) -> Result<(), SubmitError> {
+        let (version, prompt) = (sequence.version.version, &sequence.tokens);
+        let dispatcher = &self.inner.dispatcher;
+        let (replica, dispatched) = dispatcher.dispatch(version, prompt, sequence.shares_prefix);
+        sequence.dispatched = Some(dispatched);
+        let queues = self.inner.replicas.iter().map(|one| &one.waiting_queue);
+        let others = queues.enumerate().filter(|(index, _)| *index != replica);
+        let priority = sequence.priority;
+        let elsewhere = others.map(|(_, queue)| queue.lock().waiting_with(priority));
+        let elsewhere = elsewhere.sum();
+        let limit = self.inner.options.max_waiting_requests;
+        let queue = &self.inner.replicas[replica].waiting_queue;
+        queue.push(sequence, limit, elsewhere)
     }
 
     /// Statistics as of the last step.
@@ -517,13 +543,10 @@ impl Engine {
         if let Some(backend) = self.inner.remote_backend.get() {
             return backend.stats();
         }
-        let mut stats = self
-            .inner
-            .stats
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        stats.waiting = self.inner.waiting_queue.lock().waiting();
+        let mut stats = EngineStats::default();
+        for replica in &self.inner.replicas {
+            stats.add(&replica.stats());
+        }
         stats.yielding_threads = self.inner.load.waiting();
         stats
     }
@@ -541,11 +564,40 @@ impl Engine {
 
     /// [`Engine::wait_until_stopped`] as a future that holds no handle, so that it does not keep the engine alive.
     pub fn stopped_signal(&self) -> impl Future<Output = ()> + Send + use<> {
-        let mut stopped = self.inner.stopped.clone();
+        let mut threads = self.inner.threads.clone();
         async move {
-            // An error means that the engine thread is gone, which ends the wait as well.
-            let _gone = stopped.wait_for(|stopped| *stopped).await;
+            // An error means that the engine threads are gone, which ends the wait as well.
+            let _gone = threads.wait_for(|threads| *threads == 0).await;
         }
+    }
+}
+
+/// Starts the engine thread of a replica.
+fn start_replica(
+    replica: usize,
+    scheduler: Scheduler,
+    load: &Arc<EngineLoad>,
+    running: &Arc<watch::Sender<usize>>,
+) -> Replica {
+    let waiting_queue = Arc::new(WaitingQueue::default());
+    let stats = Arc::new(Mutex::new(scheduler.stats.clone()));
+    let core = EngineCore {
+        replica,
+        scheduler,
+        waiting_queue: Arc::clone(&waiting_queue),
+        stats: Arc::clone(&stats),
+        load: Arc::clone(load),
+        running: RunningThread::new(running),
+    };
+    let thread = std::thread::Builder::new().name("clawhost-engine".to_owned());
+    if let Err(error) = thread.spawn(move || core.run()) {
+        // Without its thread the replica rejects every request, which callers can report.
+        tracing::error!(%error, "cannot start an engine thread");
+        waiting_queue.begin_shutdown(std::time::Duration::ZERO);
+    }
+    Replica {
+        waiting_queue,
+        stats,
     }
 }
 

@@ -19,6 +19,7 @@
 //! - `block_pool`, `block_table`: reference-counted block ids, and the blocks of one request.
 //! - `prefix_cache`: KV-cache blocks of finished requests, by token prefix.
 //! - `sampling`: sampling parameters and structured output.
+//! - `replicated`: several backends of one kind as one, for the GPUs of a host; `dispatch`: which of them gets a request.
 //! - `remote_backend`: generation by another server, a request at a time.
 //! - [`background`]: training beside serving.
 //! - [`measure`]: benchmarks of serving.
@@ -45,6 +46,7 @@ mod block_allocator;
 mod block_pool;
 mod block_table;
 mod checkpoint_files;
+mod dispatch;
 mod engine_core;
 mod engine_load;
 mod fair_share;
@@ -55,6 +57,7 @@ mod options;
 mod prefix_cache;
 mod remote_backend;
 mod replay;
+mod replicated;
 mod request;
 mod sampling;
 mod scheduler;
@@ -75,6 +78,7 @@ pub use loaded_version::LoadedVersion;
 pub use options::{EngineOptions, Priority};
 pub use remote_backend::{ActivateVersion, RemoteBackend, TokenSink};
 pub use replay::{Replay, ReplayError, ReplayOutput};
+pub use replicated::ReplicatedBackend;
 pub use request::{
     CompletionOutput, Event, FinishReason, GenerateRequest, Generation, ReplyLogprobs,
     SampledToken, SubmitError,

@@ -302,6 +302,8 @@ impl Scheduler {
             .extract_if(.., |_| marks.next().expect("every request has a mark"));
         for mut sequence in ended {
             sequence.cache = None;
+            // Before its reader sees the end, so that the reader's next request finds this replica free.
+            sequence.dispatched = None;
             self.runner.remove_request(sequence.id);
             self.finished.push(sequence);
         }

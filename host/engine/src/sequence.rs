@@ -6,6 +6,7 @@ use clawhost_chat::{Detokenizer, StopStrings, Tokenizer};
 
 use crate::backend::{RequestId, SampleError, SamplerOutput, SamplerSpec};
 use crate::block_table::BlockTable;
+use crate::dispatch::DispatchedRequest;
 use crate::loaded_version::LoadedVersion;
 use crate::options::Priority;
 use crate::request::{
@@ -25,6 +26,8 @@ pub(super) struct Sequence {
     pub(super) arrival: u64,
     pub(super) priority: Priority,
     pub(super) user: User,
+    /// Counts it among the unfinished requests of its replica; `None` once it has ended.
+    pub(super) dispatched: Option<DispatchedRequest>,
     /// Number of requests of the same user and priority that precede it.
     pub(super) user_rank: usize,
     pub(super) version: LoadedVersion,
@@ -93,6 +96,7 @@ impl Sequence {
             arrival: 0,
             priority,
             user: user.map(Into::into),
+            dispatched: None,
             user_rank: 0,
             version,
             prompt_len: prompt.len(),

@@ -1,6 +1,6 @@
 //! Engine statistics for operators.
 
-/// Counters since start, and gauges of the current load.
+/// Counters since start, and gauges of the current load; of all replicas together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EngineStats {
     /// Admitted requests that have not finished, preempted ones included.
@@ -63,6 +63,69 @@ impl EngineStats {
         }
     }
 
+    /// Adds the counters and gauges of another replica.
+    pub(super) fn add(&mut self, other: &Self) {
+        let Self {
+            running,
+            waiting,
+            finished,
+            cancelled,
+            failed,
+            tokens_generated,
+            prefill_tokens,
+            cached_tokens,
+            steps,
+            batch_sizes,
+            preempted,
+            preemptions,
+            prefix_hits,
+            evictions,
+            blocks,
+            blocks_free,
+            blocks_cached,
+            blocks_shared,
+            kv_cache_bytes,
+            prefix_cache_bytes,
+            yielding_threads,
+            prefix_cache_entries,
+        } = other;
+        for (own, more) in [
+            (&mut self.finished, finished),
+            (&mut self.cancelled, cancelled),
+            (&mut self.failed, failed),
+            (&mut self.tokens_generated, tokens_generated),
+            (&mut self.prefill_tokens, prefill_tokens),
+            (&mut self.cached_tokens, cached_tokens),
+            (&mut self.steps, steps),
+            (&mut self.preemptions, preemptions),
+            (&mut self.prefix_hits, prefix_hits),
+            (&mut self.evictions, evictions),
+        ] {
+            *own += more;
+        }
+        for (own, more) in [
+            (&mut self.running, running),
+            (&mut self.waiting, waiting),
+            (&mut self.preempted, preempted),
+            (&mut self.blocks, blocks),
+            (&mut self.blocks_free, blocks_free),
+            (&mut self.blocks_cached, blocks_cached),
+            (&mut self.blocks_shared, blocks_shared),
+            (&mut self.kv_cache_bytes, kv_cache_bytes),
+            (&mut self.prefix_cache_bytes, prefix_cache_bytes),
+            (&mut self.yielding_threads, yielding_threads),
+            (&mut self.prefix_cache_entries, prefix_cache_entries),
+        ] {
+            *own += more;
+        }
+        if self.batch_sizes.len() < batch_sizes.len() {
+            self.batch_sizes.resize(batch_sizes.len(), 0);
+        }
+        for (own, more) in self.batch_sizes.iter_mut().zip(batch_sizes) {
+            *own += more;
+        }
+    }
+
     pub(super) fn count_step(&mut self, rows: usize) {
         self.steps += 1;
         if self.batch_sizes.len() <= rows {
@@ -85,5 +148,25 @@ mod tests {
         }
         assert_eq!(stats.batch_sizes, [0, 2, 0, 0, 1]);
         assert_eq!(stats.mean_batch(), 2.0);
+    }
+
+    #[test]
+    fn the_statistics_of_replicas_add_up() {
+        let mut all = EngineStats {
+            finished: 3,
+            blocks: 10,
+            ..EngineStats::default()
+        };
+        all.count_step(1);
+        let mut other = EngineStats {
+            finished: 4,
+            blocks: 20,
+            ..EngineStats::default()
+        };
+        other.count_step(3);
+        all.add(&other);
+        assert_eq!((all.finished, all.blocks, all.steps), (7, 30, 2));
+        assert_eq!(all.batch_sizes, [0, 1, 0, 1]);
+        assert_eq!(all.mean_batch(), 2.0);
     }
 }

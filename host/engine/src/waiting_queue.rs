@@ -65,25 +65,33 @@ impl QueueState {
         self.queues.iter().map(VecDeque::len).sum()
     }
 
+    pub(super) fn waiting_with(&self, priority: Priority) -> usize {
+        self.queues[priority as usize].len()
+    }
+
     pub(super) fn shutdown_deadline(&self) -> Option<Instant> {
         self.shutdown_deadline
     }
 }
 
 impl WaitingQueue {
-    /// Appends a request to the queue of its priority.
-    pub(super) fn push(&self, mut sequence: Sequence, limit: usize) -> Result<(), SubmitError> {
+    /// Appends a request to the queue of its priority. `elsewhere` requests of that priority wait in the queues of other
+    /// replicas; the limit is that of all.
+    pub(super) fn push(
+        &self,
+        mut sequence: Sequence,
+        limit: usize,
+        elsewhere: usize,
+    ) -> Result<(), SubmitError> {
         let mut state = self.lock();
         if state.shutdown_deadline.is_some() {
             return Err(SubmitError::ShuttingDown);
         }
         let arrival = state.arrivals;
         let queue = &mut state.queues[sequence.priority as usize];
-        if queue.len() >= limit {
-            return Err(SubmitError::Busy {
-                waiting: queue.len(),
-                limit,
-            });
+        let waiting = queue.len() + elsewhere;
+        if waiting >= limit {
+            return Err(SubmitError::Busy { waiting, limit });
         }
         sequence.arrival = arrival;
         queue.push_back(sequence);

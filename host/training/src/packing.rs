@@ -94,11 +94,13 @@ pub(crate) fn sequences<'a>(
         .collect()
 }
 
-/// Splits samples, in order, into micro-batches of at most `budget` tokens; a longer sample gets one of its own.
+/// Splits samples, in order, into micro-batches of at most `budget` tokens for each replica of the backend; a longer sample
+/// counts as one that fills the budget. A backend with several replicas divides each micro-batch among them, and none of
+/// them gets more than the budget or one sample.
 pub(crate) fn split_micro_batches(
     members: &[usize],
     inputs: &[ModelInput],
-    budget: usize,
+    (budget, replicas): (usize, usize),
 ) -> Vec<Vec<usize>> {
     let mut micro_batches: Vec<Vec<usize>> = Vec::new();
     let mut remaining = 0;
@@ -113,10 +115,11 @@ pub(crate) fn split_micro_batches(
         }
         remaining = remaining.saturating_sub(length);
     }
-    micro_batches
+    let together = micro_batches.chunks(replicas.max(1));
+    together.map(<[Vec<usize>]>::concat).collect()
 }
 
-/// Tokens of the largest micro-batch of [`split_micro_batches`] with samples of at most `longest` tokens.
+/// Tokens of the largest micro-batch of one replica of [`split_micro_batches`] with samples of at most `longest` tokens.
 pub(crate) fn max_micro_batch_tokens(budget: usize, longest: usize) -> usize {
     budget.max(longest)
 }
@@ -168,10 +171,12 @@ mod tests {
                 ..ModelInput::default()
             })
             .collect();
-        let got = split_micro_batches(&[0, 1, 2, 3, 4], &inputs, 7);
+        let got = split_micro_batches(&[0, 1, 2, 3, 4], &inputs, (7, 1));
         assert_eq!(got, vec![vec![0, 1], vec![2], vec![3, 4]]);
         let tokens = |batch: &Vec<usize>| batch.iter().map(|i| inputs[*i].tokens.len()).sum();
         let largest: Option<usize> = got.iter().map(tokens).max();
         assert_eq!(largest, Some(max_micro_batch_tokens(7, 9)));
+        let got = split_micro_batches(&[0, 1, 2, 3, 4], &inputs, (7, 2));
+        assert_eq!(got, vec![vec![0, 1, 2], vec![3, 4]]);
     }
 }

@@ -1,7 +1,7 @@
 //! The numeric part of a step: from a batch to updated parameters, of an adapter or of the full model.
 //!
 //! Losses on the log-probs of a forward pass; the backend's training session differentiates and updates. Samples are packed
-//! into micro-batches of at most `training.micro_batch_tokens` tokens; gradients accumulate over the micro-batches of one
+//! into micro-batches of at most `training.micro_batch_tokens` tokens per device; gradients accumulate over the micro-batches of one
 //! optimizer update. This module reads no queue, writes no file and publishes nothing.
 
 use std::time::Instant;
@@ -240,7 +240,7 @@ impl UpdateRun<'_> {
         }
         let before_minibatch = totals.divergence();
         let mut done = 0;
-        for micro_batch in split_micro_batches(members, self.inputs, options.micro_batch_tokens) {
+        for micro_batch in split_micro_batches(members, self.inputs, self.task.micro_batch()) {
             self.task.check_stop()?;
             let sequences = sequences(&micro_batch, self.inputs, None);
             let scored = self.session.forward(&sequences)?;

@@ -66,6 +66,11 @@ impl UpdateTask<'_> {
         }
     }
 
+    /// Most tokens of a micro-batch on one replica, and the number of replicas.
+    pub(crate) fn micro_batch(&self) -> (usize, usize) {
+        (self.options.micro_batch_tokens, self.backend.replicas())
+    }
+
     /// Whether a loss differentiates the samples.
     pub(crate) fn trains_samples(&self) -> bool {
         self.component.is_some() || self.options.trains_samples()
@@ -102,7 +107,7 @@ impl UpdateTask<'_> {
     ) -> Result<Vec<SequenceScores>, UpdateError> {
         let members: Vec<usize> = (0..inputs.len()).collect();
         let mut scored = Vec::with_capacity(inputs.len());
-        for micro_batch in split_micro_batches(&members, inputs, self.options.micro_batch_tokens) {
+        for micro_batch in split_micro_batches(&members, inputs, self.micro_batch()) {
             self.check_stop()?;
             scored.extend(score(&sequences(&micro_batch, inputs, top))?);
         }

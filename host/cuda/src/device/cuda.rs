@@ -1,6 +1,7 @@
 //! NVIDIA GPUs through the CUDA driver and cuBLASLt, both loaded when they are used: a machine without them has no devices.
 
 mod blas;
+pub(crate) mod nccl;
 mod pool;
 mod recording;
 

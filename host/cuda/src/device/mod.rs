@@ -384,6 +384,11 @@ impl Stream {
         })
     }
 
+    /// For work of other libraries.
+    pub(crate) fn handle(&self) -> Handle {
+        self.handle
+    }
+
     /// Writes the first values of a buffer from `index` on.
     pub(crate) fn upload<T: Element>(
         &self,

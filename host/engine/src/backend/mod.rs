@@ -19,7 +19,10 @@ pub use device::{Device, DeviceMemory};
 pub use error::{ForwardError, SampleError};
 pub use sampled::SamplerOutput;
 pub use sequence::{Candidates, LossGradients, Sequence, SequenceScores};
-pub use training::{AdamW, AdamWState, Moments, OptimizerStep, TrainLimits, TrainSession};
+pub use training::{
+    AdamW, AdamWState, GradientReducer, HostReducer, Moments, OptimizerStep, TrainLimits,
+    TrainSession,
+};
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -106,7 +109,14 @@ pub trait Backend: Debug + Send + Sync + 'static {
         true
     }
 
-    /// Makes KV memory of this many blocks for one engine. Memory may be allocated when a block is first used.
+    /// Number of devices that each hold the base weights and run steps and passes independently of each other. An engine
+    /// makes as many runners, and schedules the requests of each by itself. Default: 1.
+    fn replicas(&self) -> usize {
+        1
+    }
+
+    /// Makes KV memory of this many blocks for one scheduler, on the device that has the fewest runners. Memory may be
+    /// allocated when a block is first used.
     ///
     /// # Errors
     /// The device has no memory for the blocks.
@@ -242,7 +252,7 @@ pub struct Row<'a> {
 /// A row's token; `None` if the row does not sample.
 pub type RowOutput = Option<Result<SamplerOutput, SampleError>>;
 
-/// KV memory and sampler state of one engine. Its methods are called by one thread.
+/// KV memory and sampler state of one scheduler. Its methods are called by one thread.
 pub trait Runner: Send {
     /// Adds a request before its first row.
     fn add_request(&mut self, request: RequestId, sampler: SamplerSpec);

@@ -4,6 +4,8 @@
 //! and checkpoints are the trainer's: it turns scores into [`LossGradients`], chooses learning rate and clip factor, and
 //! reads weights and state back for a checkpoint.
 
+use std::any::Any;
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use clawhost_config::{OptimizerOptions, TrainingOptions};
@@ -131,7 +133,7 @@ impl AdamWState {
 ///
 /// After an error the weights and the optimizer state are unchanged, and the gradients are undefined until they are
 /// zeroed.
-pub trait TrainSession: Send {
+pub trait TrainSession: Any + Send {
     /// Sets all gradients to zero. They are zero at the start.
     ///
     /// # Errors
@@ -182,6 +184,12 @@ pub trait TrainSession: Send {
     /// The device failed.
     fn gradients(&self) -> Result<Vec<Vec<f32>>, ForwardError>;
 
+    /// Replaces the gradients; they are in the order of [`TrainedWeights::tensors`] and of their sizes.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn set_gradients(&mut self, gradients: &[Vec<f32>]) -> Result<(), ForwardError>;
+
     /// Reads the current weights back.
     ///
     /// # Errors
@@ -200,5 +208,49 @@ pub trait TrainSession: Send {
     /// The device failed.
     fn finish(self: Box<Self>) -> Result<(TrainedWeights, AdamWState), ForwardError> {
         Ok((self.weights()?, self.optimizer_state()?))
+    }
+
+    /// Ends a session that made the same updates as another one, which returned these weights and this state: the next
+    /// session may start from them, as after [`TrainSession::finish`]. Default: nothing is kept for it.
+    fn finish_as(self: Box<Self>, _weights: &TrainedWeights, _state: &AdamWState) {}
+}
+
+/// Sums gradients over the sessions of one update, each of which differentiated a part of it.
+pub trait GradientReducer: Debug + Send + Sync + 'static {
+    /// Replaces the gradients of every session by their sum over all sessions, the same bits in each and in every run. All
+    /// sessions train the same weights.
+    ///
+    /// # Errors
+    /// A device failed.
+    fn reduce(&self, sessions: &mut [Box<dyn TrainSession>]) -> Result<(), ForwardError>;
+}
+
+/// Sums gradients in host memory, in the order of the sessions.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HostReducer;
+
+impl HostReducer {
+    /// The sum of the gradients of these sessions.
+    pub(crate) fn sum(sessions: &[Box<dyn TrainSession>]) -> Result<Vec<Vec<f32>>, ForwardError> {
+        let (first, others) = sessions.split_first().expect("there is a session");
+        let mut sum = first.gradients()?;
+        for session in others {
+            let own = session.gradients()?;
+            for (sum, own) in sum.iter_mut().zip(&own) {
+                assert_eq!(sum.len(), own.len(), "all sessions train the same weights");
+                for (sum, value) in sum.iter_mut().zip(own) {
+                    *sum += value;
+                }
+            }
+        }
+        Ok(sum)
+    }
+}
+
+impl GradientReducer for HostReducer {
+    fn reduce(&self, sessions: &mut [Box<dyn TrainSession>]) -> Result<(), ForwardError> {
+        let sum = Self::sum(sessions)?;
+        let mut sessions = sessions.iter_mut();
+        sessions.try_for_each(|session| session.set_gradients(&sum))
     }
 }

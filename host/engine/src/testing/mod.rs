@@ -400,7 +400,7 @@ impl TestEngine {
         let capacity = kv_cache_tokens(&*self.scheduler.backend, options);
         let (sequence, generation) = self.scheduler.sequence(request, capacity.min(512));
         self.waiting_queue
-            .push(sequence, options.max_waiting_requests)?;
+            .push(sequence, options.max_waiting_requests, 0)?;
         Ok(generation)
     }
 

@@ -482,7 +482,7 @@ pub fn passes_yield_to_requests_between_layers(suite: Suite) {
         .backend()
         .train(&lora(), None, TrainLimits::default())
         .unwrap();
-    load.set_busy(true);
+    load.set_busy(0, true);
     let pass = std::thread::spawn(move || {
         let _guard = crate::background::enter(Some(work));
         accumulate(&mut *session, &texts());
@@ -492,7 +492,7 @@ pub fn passes_yield_to_requests_between_layers(suite: Suite) {
         assert!(!pass.is_finished(), "the pass does not yield");
         std::thread::yield_now();
     }
-    load.set_busy(false);
+    load.set_busy(0, false);
     assert!(pass.join().unwrap() > 0.0);
 }
 

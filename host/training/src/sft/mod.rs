@@ -108,14 +108,9 @@ pub fn fine_tune(
     let inputs: Vec<ModelInput> = examples.iter().map(ChatExample::model_input).collect();
     let held_out_inputs: Vec<ModelInput> = held_out.iter().map(ChatExample::model_input).collect();
     let mut session = backend.train(weights, None, TrainLimits::default())?;
-    let measure = |session: &mut dyn TrainSession| {
-        loss(
-            session,
-            held_out,
-            &held_out_inputs,
-            options.micro_batch_tokens,
-        )
-    };
+    let micro_batch = (options.micro_batch_tokens, backend.replicas());
+    let measure =
+        |session: &mut dyn TrainSession| loss(session, held_out, &held_out_inputs, micro_batch);
     let held_out_before = measure(&mut *session)?;
     let parts = examples.len().div_ceil(options.batch_size);
     let steps = (parts * options.num_epochs) as u64;
@@ -138,7 +133,7 @@ pub fn fine_tune(
                 .sum::<usize>();
             let weight = 1.0 / as_f64(count.max(1));
             let mut loss = 0.0;
-            for micro_batch in split_micro_batches(members, &inputs, options.micro_batch_tokens) {
+            for micro_batch in split_micro_batches(members, &inputs, micro_batch) {
                 let scored = session.forward(&sequences(&micro_batch, &inputs, None))?;
                 let partials: Vec<LossGradients> = micro_batch
                     .iter()
@@ -214,11 +209,11 @@ fn loss(
     session: &mut dyn TrainSession,
     examples: &[ChatExample],
     inputs: &[ModelInput],
-    pass_tokens: usize,
+    micro_batch: (usize, usize),
 ) -> Result<Option<f64>, SftError> {
     let members: Vec<usize> = (0..inputs.len()).collect();
     let (mut sum, mut count) = (0.0, 0);
-    for micro_batch in split_micro_batches(&members, inputs, pass_tokens) {
+    for micro_batch in split_micro_batches(&members, inputs, micro_batch) {
         let scored = session.score(&sequences(&micro_batch, inputs, None))?;
         for (&member, scored) in micro_batch.iter().zip(&scored) {
             let example = &examples[member];
