@@ -30,7 +30,7 @@ pub(crate) struct ArmFlags {
     /// Override a key of the configuration; can be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
-    /// Device that runs the model: auto, cpu or cuda:N [default: auto]
+    /// Device that runs the model: auto, cpu, cuda:N, or several GPUs as in cuda:0,1 [default: auto]
     #[arg(long, value_name = "DEVICE")]
     device: Option<DeviceChoice>,
     /// Sampling temperature of the requests [default: the model's serving default]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
-use clawhost_config::{DeviceChoice, Dtype};
+use clawhost_config::{DeviceChoice, Dtype, Gpus};
 use clawhost_cpu::CpuBackend;
 use clawhost_cuda::{CudaBackend, DeviceInfo, Precision};
 use clawhost_engine::backend::DeviceMemory;
@@ -13,7 +13,7 @@ use clawhost_model::{LoadError, Model, ModelFiles};
 /// The device that runs the model, and why.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct ChosenDevice {
-    /// As in the configuration; never `auto`.
+    /// As in the configuration, with the numbers of all GPUs; never `auto` or `cuda:all`.
     pub(crate) device: DeviceChoice,
     /// Never `auto`.
     pub(crate) dtype: Dtype,
@@ -52,15 +52,21 @@ impl ChosenDevice {
         Ok(Self { dtype, ..self })
     }
 
-    /// The memory of the GPU as of now; none on the CPU.
+    /// The numbers of the GPUs; none on the CPU.
+    pub(crate) fn gpus(&self) -> Vec<usize> {
+        match self.device {
+            DeviceChoice::Cuda(gpus) => gpus.ordinals().collect(),
+            DeviceChoice::Auto | DeviceChoice::Cpu => Vec::new(),
+        }
+    }
+
+    /// The memory of each GPU as of now; none on the CPU.
     ///
     /// # Errors
-    /// The driver cannot use the GPU.
-    pub(crate) fn gpu_memory(&self) -> Result<Option<DeviceMemory>> {
-        Ok(match self.device {
-            DeviceChoice::Cuda(ordinal) => Some(clawhost_cuda::memory(ordinal)?),
-            DeviceChoice::Auto | DeviceChoice::Cpu => None,
-        })
+    /// The driver cannot use a GPU.
+    pub(crate) fn gpu_memory(&self) -> Result<Vec<DeviceMemory>> {
+        let gpus = self.gpus().into_iter();
+        Ok(gpus.map(clawhost_cuda::memory).collect::<Result<_, _>>()?)
     }
 
     /// Loads a checkpoint onto the device.
@@ -74,12 +80,11 @@ impl ChosenDevice {
     ) -> Result<Arc<dyn Backend>, LoadError> {
         let quantization = options.quantization;
         Ok(match self.device {
-            DeviceChoice::Cuda(ordinal) => Arc::new(CudaBackend::load(
-                ordinal,
-                files,
-                quantization,
-                self.precision(),
-            )?),
+            DeviceChoice::Cuda(_) => {
+                let (gpus, precision) = (self.gpus(), self.precision());
+                let loaded = CudaBackend::load_each(&gpus, files, quantization, precision)?;
+                clawhost_cuda::replicate(gpus.into_iter().zip(loaded).collect())
+            }
             DeviceChoice::Auto | DeviceChoice::Cpu => {
                 Arc::new(CpuBackend::load(files, quantization, options.num_threads)?)
             }
@@ -93,8 +98,13 @@ impl ChosenDevice {
     pub(crate) fn run(&self, model: Model) -> Result<Arc<dyn Backend>> {
         let model = Arc::new(model);
         Ok(match self.device {
-            DeviceChoice::Cuda(ordinal) => {
-                Arc::new(CudaBackend::new(ordinal, model, self.precision())?)
+            DeviceChoice::Cuda(_) => {
+                let run = |gpu: usize| {
+                    let backend = CudaBackend::new(gpu, Arc::clone(&model), self.precision())?;
+                    Ok((gpu, backend))
+                };
+                let gpus: Result<_, ForwardError> = self.gpus().into_iter().map(run).collect();
+                clawhost_cuda::replicate(gpus?)
             }
             DeviceChoice::Auto | DeviceChoice::Cpu => Arc::new(CpuBackend::new(model)),
         })
@@ -145,7 +155,7 @@ fn choose_of<E: std::fmt::Display>(
             Err(error) => chosen(DeviceChoice::Cpu, format!("no GPU can be used: {error}")),
             Ok(gpus) => match gpus.iter().find(|gpu| gpu.is_supported()) {
                 Some(gpu) => chosen(
-                    DeviceChoice::Cuda(gpu.ordinal),
+                    DeviceChoice::cuda(gpu.ordinal),
                     format!("{} is the first GPU", gpu.device.name),
                 ),
                 None => chosen(
@@ -154,30 +164,36 @@ fn choose_of<E: std::fmt::Display>(
                 ),
             },
         },
-        DeviceChoice::Cuda(ordinal) => {
+        DeviceChoice::Cuda(wanted) => {
             let fix = "set engine.device = \"cpu\" (or pass --device cpu), or see clawhost doctor";
             let gpus = gpus()
                 .map_err(|error| anyhow!("engine.device = \"{configured}\": {error}; {fix}"))?;
-            match gpus.iter().find(|gpu| gpu.ordinal == ordinal) {
-                Some(gpu) if gpu.is_supported() => {
-                    chosen(configured, "it is configured".to_owned())
-                }
-                Some(gpu) => bail!(
-                    "engine.device = \"{configured}\": {} has compute capability {}.{}, and the kernels need 8.0; {fix}",
-                    gpu.device.name,
-                    gpu.compute_capability.0,
-                    gpu.compute_capability.1
-                ),
-                None if gpus.is_empty() => {
-                    bail!(
-                        "engine.device = \"{configured}\": this machine has no NVIDIA GPU, or no driver; {fix}"
-                    )
-                }
-                None => bail!(
-                    "engine.device = \"{configured}\": this machine has {} GPUs, counted from 0; {fix}",
-                    gpus.len()
-                ),
+            if gpus.is_empty() {
+                bail!(
+                    "engine.device = \"{configured}\": this machine has no NVIDIA GPU, or no driver; {fix}"
+                );
             }
+            let ordinals: Vec<usize> = match wanted {
+                Gpus::ALL => gpus.iter().map(|gpu| gpu.ordinal).collect(),
+                wanted => wanted.ordinals().collect(),
+            };
+            for ordinal in &ordinals {
+                match gpus.iter().find(|gpu| gpu.ordinal == *ordinal) {
+                    Some(gpu) if gpu.is_supported() => {}
+                    Some(gpu) => bail!(
+                        "engine.device = \"{configured}\": {} has compute capability {}.{}, and the kernels need 8.0; {fix}",
+                        gpu.device.name,
+                        gpu.compute_capability.0,
+                        gpu.compute_capability.1
+                    ),
+                    None => bail!(
+                        "engine.device = \"{configured}\": this machine has {} GPUs, counted from 0; {fix}",
+                        gpus.len()
+                    ),
+                }
+            }
+            let device = DeviceChoice::Cuda(Gpus::of(ordinals));
+            chosen(device, "it is configured".to_owned())
         }
     }
 }
@@ -209,7 +225,7 @@ mod tests {
             (&old, "compute capability 7.5"),
             (&[gpu(1, (9, 0))], "1 GPUs"),
         ] {
-            let error = chosen(DeviceChoice::Cuda(0), gpus).unwrap_err().to_string();
+            let error = chosen(DeviceChoice::cuda(0), gpus).unwrap_err().to_string();
             for part in [
                 "engine.device = \"cuda:0\"",
                 reason,
@@ -218,7 +234,7 @@ mod tests {
                 assert!(error.contains(part), "{error}");
             }
         }
-        let broken = choose_of(DeviceChoice::Cuda(0), || Err("the driver is too old"));
+        let broken = choose_of(DeviceChoice::cuda(0), || Err("the driver is too old"));
         let error = broken.unwrap_err().to_string();
         assert!(error.contains("the driver is too old"), "{error}");
     }
@@ -227,7 +243,7 @@ mod tests {
     fn auto_chooses_the_first_gpu_that_runs_the_kernels_and_else_the_processors() {
         let gpus = [gpu(0, (7, 5)), gpu(1, (9, 0))];
         let auto = |gpus: &[DeviceInfo]| chosen(DeviceChoice::Auto, gpus).unwrap();
-        assert_eq!(auto(&gpus).device, DeviceChoice::Cuda(1));
+        assert_eq!(auto(&gpus).device, DeviceChoice::cuda(1));
         assert!(auto(&gpus).reason.contains("GPU 1"));
         assert_eq!(auto(&gpus[..1]).device, DeviceChoice::Cpu);
         assert!(auto(&[]).reason.contains("no NVIDIA GPU"));
@@ -237,12 +253,30 @@ mod tests {
     }
 
     #[test]
+    fn several_gpus_are_all_there_and_run_the_kernels() {
+        let two = [gpu(0, (9, 0)), gpu(1, (9, 0))];
+        let both = DeviceChoice::Cuda(Gpus::of([0, 1]));
+        for configured in [both, DeviceChoice::Cuda(Gpus::ALL)] {
+            let chosen = chosen(configured, &two).unwrap();
+            assert_eq!((chosen.device, chosen.gpus()), (both, vec![0, 1]));
+        }
+        let old = [gpu(0, (9, 0)), gpu(1, (7, 5))];
+        for (gpus, reason) in [(&two[..1], "1 GPUs"), (&old, "GPU 1 has compute")] {
+            let error = chosen(both, gpus).unwrap_err().to_string();
+            assert!(
+                error.contains("\"cuda:0,1\"") && error.contains(reason),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
     fn a_device_has_its_number_formats() {
         let with = |device, dtype| {
             let all = [gpu(0, (9, 0))];
             chosen(device, &all).unwrap().with_dtype(dtype)
         };
-        let (cpu, cuda) = (DeviceChoice::Cpu, DeviceChoice::Cuda(0));
+        let (cpu, cuda) = (DeviceChoice::Cpu, DeviceChoice::cuda(0));
         assert_eq!(with(cpu, Dtype::Auto).unwrap().dtype, Dtype::Float32);
         assert_eq!(
             with(cuda, Dtype::Auto).unwrap().precision(),

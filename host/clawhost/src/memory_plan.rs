@@ -23,7 +23,7 @@ use crate::device::ChosenDevice;
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Place {
     Host,
-    /// That of the GPU which runs the model.
+    /// That of each GPU which runs the model.
     Device,
 }
 
@@ -44,10 +44,10 @@ pub(crate) struct MemoryPlan {
     pub(crate) uses: Vec<MemoryUse>,
     /// Bytes of all uses of host memory.
     pub(crate) total: usize,
-    /// Bytes of all uses of device memory; 0 on the CPU.
+    /// Bytes of all uses of device memory, which each GPU has; 0 on the CPU.
     pub(crate) device_total: usize,
-    /// The GPU that runs the model; `None` on the CPU, or if it could not be asked.
-    pub(crate) gpu: Option<GpuBudget>,
+    /// The GPUs that run the model; none on the CPU, or if they could not be asked.
+    pub(crate) gpus: Vec<GpuBudget>,
     /// Bytes for the KV cache.
     pub(crate) kv_cache_memory: usize,
     /// Tokens that the KV cache holds.
@@ -61,6 +61,8 @@ pub(crate) struct MemoryPlan {
 /// The memory of a GPU for this program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct GpuBudget {
+    /// Its name in the configuration, such as `cuda:0`.
+    pub(crate) device: String,
     /// Bytes that the plan may take.
     pub(crate) available: u64,
     /// What bounds them, as a remark in parentheses; empty if it is the free memory.
@@ -69,7 +71,8 @@ pub(crate) struct GpuBudget {
 
 impl GpuBudget {
     /// The free memory, or for a KV cache without a size of its own the program's share of all memory if that is less.
-    fn new(gpu: DeviceMemory, config: &EngineConfig) -> Self {
+    fn new(ordinal: usize, gpu: DeviceMemory, config: &EngineConfig) -> Self {
+        let device = format!("cuda:{ordinal}");
         let free = gpu.total.saturating_sub(gpu.used);
         #[allow(
             clippy::cast_precision_loss,
@@ -81,11 +84,13 @@ impl GpuBudget {
         if config.kv_cache_memory.is_some() || share >= free {
             let limit = String::new();
             return Self {
+                device,
                 available: free,
                 limit,
             };
         }
         Self {
+            device,
             available: share,
             limit: format!(
                 " (engine.gpu_memory_utilization = {} of {})",
@@ -137,7 +142,8 @@ impl BackendMemory<'_> {
 }
 
 impl MemoryPlan {
-    /// The plan of a server with this configuration and model on this device; `gpu` is its memory, if that is known.
+    /// The plan of a server with this configuration and model on this device; `gpus` is the memory of its GPUs,
+    /// if that is known.
     ///
     /// # Errors
     /// A file that a size depends on cannot be read.
@@ -145,7 +151,7 @@ impl MemoryPlan {
         config: &Config,
         model: &ModelConfig,
         on: &ChosenDevice,
-        gpu: Option<DeviceMemory>,
+        gpus: &[DeviceMemory],
     ) -> Result<Self> {
         let engine = engine_options(config);
         let host = CpuMemory::new(model, engine.quantization, engine.num_threads);
@@ -162,13 +168,18 @@ impl MemoryPlan {
             uses: Vec::new(),
             total: 0,
             device_total: 0,
-            gpu: gpu.map(|gpu| GpuBudget::new(gpu, &config.engine)),
+            gpus: on
+                .gpus()
+                .into_iter()
+                .zip(gpus)
+                .map(|(ordinal, gpu)| GpuBudget::new(ordinal, *gpu, &config.engine))
+                .collect(),
             kv_cache_memory: engine.kv_cache_memory,
             kv_cache_tokens: 0,
             max_request_tokens: context,
             threads: host.threads(),
         };
-        let sized_from_free = config.engine.kv_cache_memory.is_none() && plan.gpu.is_some();
+        let sized_from_free = config.engine.kv_cache_memory.is_none() && !plan.gpus.is_empty();
         // A remote backend is not bound to this process's KV cache.
         let remote = config.engine.remote.is_some();
         if !sized_from_free {
@@ -189,13 +200,18 @@ impl MemoryPlan {
         );
         plan.add_trained(config, model, (host, memory))?;
         if let BackendMemory::Cuda(memory) = memory {
+            if on.gpus().len() > 1 && config.training.enabled {
+                plan.add("sums of gradients", Place::Device, CudaMemory::NCCL, []);
+            }
             let workspaces = memory.product_workspaces();
             plan.add("matrix products", Place::Device, workspaces, []);
             plan.add("loading", Place::Host, memory.loading(), []);
         }
-        let key = match (&plan.gpu, sized_from_free) {
-            (Some(gpu), true) => {
-                let available = usize::try_from(gpu.available).unwrap_or(usize::MAX);
+        // All GPUs have as many blocks.
+        let available = plan.gpus.iter().map(|gpu| gpu.available).min();
+        let key = match (available, sized_from_free) {
+            (Some(available), true) => {
+                let available = usize::try_from(available).unwrap_or(usize::MAX);
                 let rest = available.saturating_sub(plan.device_total);
                 let bytes = |tokens: usize| tokens.div_ceil(BLOCK_TOKENS) * memory.block();
                 let least = bytes(context.min(LEAST_KV_CACHE_TOKENS));
@@ -361,7 +377,7 @@ impl MemoryPlan {
         Ok(())
     }
 
-    /// Compares the plan with the available host memory, and with that of the GPU that runs the model; what is unknown is
+    /// Compares the plan with the available host memory, and with that of each GPU that runs the model; what is unknown is
     /// accepted.
     ///
     /// # Errors
@@ -374,8 +390,12 @@ impl MemoryPlan {
             });
             self.check_place(Place::Host, memory.available, &limit)?;
         }
-        self.gpu.as_ref().map_or(Ok(()), |gpu| {
-            self.check_place(Place::Device, gpu.available, &gpu.limit)
+        self.gpus.iter().try_for_each(|gpu| {
+            let limit = match self.gpus.len() {
+                1 => gpu.limit.clone(),
+                _ => format!(" on {}{}", gpu.device, gpu.limit),
+            };
+            self.check_place(Place::Device, gpu.available, &limit)
         })
     }
 
@@ -457,7 +477,7 @@ pub(crate) fn human_size(bytes: u64) -> String {
 mod tests {
     use std::path::Path;
 
-    use clawhost_config::Dtype;
+    use clawhost_config::{Dtype, Gpus};
     use clawhost_cpu::{MemoryLimit, load_engine};
     use clawhost_model::{Model, ModelFiles};
 
@@ -475,7 +495,7 @@ mod tests {
     fn plan(text: &str) -> (Config, MemoryPlan) {
         let config = Config::parse(text).unwrap();
         let model = Model::check(&ModelFiles::embedded()).unwrap();
-        let plan = MemoryPlan::new(&config, &model, &on(DeviceChoice::Cpu), None).unwrap();
+        let plan = MemoryPlan::new(&config, &model, &on(DeviceChoice::Cpu), &[]).unwrap();
         (config, plan)
     }
 
@@ -567,8 +587,8 @@ mod tests {
         let config = Config::parse("[engine]\nkv_cache_memory = \"8GiB\"").unwrap();
         let model = Model::check(&ModelFiles::embedded()).unwrap();
         let with = |free: u64| {
-            let device = on(DeviceChoice::Cuda(0));
-            MemoryPlan::new(&config, &model, &device, Some(gpu(80 << 30, free))).unwrap()
+            let device = on(DeviceChoice::cuda(0));
+            MemoryPlan::new(&config, &model, &device, &[gpu(80 << 30, free)]).unwrap()
         };
         let plan = with(16 << 30);
         let device: usize = plan.uses_of(Place::Device).map(|one| one.bytes).sum();
@@ -592,7 +612,7 @@ mod tests {
         assert!(error.contains("loading "), "{error}");
         assert!(!error.contains("change ,"), "{error}");
         // Values in bf16 take half the memory.
-        let cpu = MemoryPlan::new(&config, &model, &on(DeviceChoice::Cpu), None).unwrap();
+        let cpu = MemoryPlan::new(&config, &model, &on(DeviceChoice::Cpu), &[]).unwrap();
         assert_eq!(plan.kv_cache_tokens, 2 * cpu.kv_cache_tokens);
     }
 
@@ -617,8 +637,8 @@ mod tests {
     fn the_kv_cache_of_a_gpu_takes_what_the_others_leave_of_its_share() {
         let plan = |text: &str, gpu| {
             let config = Config::parse(text).unwrap();
-            let device = on(DeviceChoice::Cuda(0));
-            MemoryPlan::new(&config, &four_billion(), &device, Some(gpu)).unwrap()
+            let device = on(DeviceChoice::cuda(0));
+            MemoryPlan::new(&config, &four_billion(), &device, &[gpu]).unwrap()
         };
         let all = gpu(80 << 30, 79 << 30);
         let default = plan("", all);
@@ -663,12 +683,45 @@ mod tests {
     }
 
     #[test]
+    fn each_of_several_gpus_holds_the_plan_and_the_smallest_one_sizes_the_kv_cache() {
+        let plan = |ordinals: &[usize], gpus: &[DeviceMemory], text: &str| {
+            let config = Config::parse(text).unwrap();
+            let device = on(DeviceChoice::Cuda(Gpus::of(ordinals.iter().copied())));
+            MemoryPlan::new(&config, &four_billion(), &device, gpus).unwrap()
+        };
+        let (free, used) = (gpu(80 << 30, 79 << 30), gpu(80 << 30, 40 << 30));
+        let one = plan(&[0], &[used], "");
+        let two = plan(&[0, 3], &[free, used], "");
+        let names: Vec<&str> = two.gpus.iter().map(|gpu| gpu.device.as_str()).collect();
+        assert_eq!(names, ["cuda:0", "cuda:3"]);
+        // The rest of the share of the smaller GPU, less what NCCL takes.
+        let less = bytes(&one, "KV cache") - bytes(&two, "KV cache");
+        let block = 36 * 2 * 1024 * BLOCK_TOKENS * 2;
+        assert!(less.abs_diff(bytes(&two, "sums of gradients")) <= block);
+        assert!(two.check(None).is_ok());
+        let fixed = "[engine]\nkv_cache_memory = \"50GiB\"";
+        let error = plan(&[0, 3], &[free, used], fixed).check(None);
+        let error = error.unwrap_err().to_string();
+        assert!(
+            error.contains("40.0 GiB are available on cuda:3"),
+            "{error}"
+        );
+        let serving = plan(&[0, 3], &[free, used], "[training]\nenabled = false");
+        assert!(
+            serving
+                .uses
+                .iter()
+                .all(|one| one.name != "sums of gradients")
+        );
+    }
+
+    #[test]
     fn four_billion_parameters_serve_and_train_in_24_gib() {
         let text = "[engine]\nmax_model_len = 8192\nmax_num_seqs = 32\nkv_cache_memory = \"6GiB\"";
         let config = Config::parse(text).unwrap();
-        let device = on(DeviceChoice::Cuda(0));
-        let all = Some(gpu(80 << 30, 79 << 30));
-        let plan = MemoryPlan::new(&config, &four_billion(), &device, all).unwrap();
+        let device = on(DeviceChoice::cuda(0));
+        let all = [gpu(80 << 30, 79 << 30)];
+        let plan = MemoryPlan::new(&config, &four_billion(), &device, &all).unwrap();
         assert_eq!(plan.max_request_tokens, 8192);
         assert!(
             plan.device_total <= 24 << 30,
@@ -684,9 +737,9 @@ mod tests {
         let text = "[engine]\nquantization = \"int4\"\nmax_model_len = 2048\nmax_num_seqs = 8\n\
             kv_cache_memory = \"512MiB\"\n[training]\nmicro_batch_tokens = 2048";
         let config = Config::parse(text).unwrap();
-        let device = on(DeviceChoice::Cuda(0));
-        let all = Some(gpu(80 << 30, 79 << 30));
-        let plan = MemoryPlan::new(&config, &four_billion(), &device, all).unwrap();
+        let device = on(DeviceChoice::cuda(0));
+        let all = [gpu(80 << 30, 79 << 30)];
+        let plan = MemoryPlan::new(&config, &four_billion(), &device, &all).unwrap();
         let summary = plan.summary(Place::Device);
         assert!(plan.device_total <= 8_000_000_000, "{summary}");
     }

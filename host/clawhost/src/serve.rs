@@ -325,8 +325,8 @@ fn start_engine(config: &Config) -> Result<LoadedModel> {
         .unwrap_or_else(|| files.name().to_owned());
     let context = || format!("cannot load the model {name}");
     let model = ModelConfig::parse(files.config()).with_context(context)?;
-    let gpu = chosen.gpu_memory()?;
-    let plan = MemoryPlan::new(config, &model, &chosen, gpu)?;
+    let gpus = chosen.gpu_memory()?;
+    let plan = MemoryPlan::new(config, &model, &chosen, &gpus)?;
     let memory = HostMemory::detect();
     plan.check(memory.as_ref())?;
     let options = EngineOptions {
@@ -347,13 +347,16 @@ fn start_engine(config: &Config) -> Result<LoadedModel> {
         of(memory.map(|memory| memory.available)),
         plan.summary(Place::Host),
     );
-    if let Some(gpu) = &plan.gpu {
+    for gpu in &plan.gpus {
         summary += &format!(
-            "; GPU memory at most {}{}: {}",
+            "; memory of {} at most {}{}",
+            gpu.device,
             human_size(plan.device_total as u64),
             of(Some(gpu.available)),
-            plan.summary(Place::Device),
         );
+    }
+    if !plan.gpus.is_empty() {
+        summary += &format!(": {}", plan.summary(Place::Device));
     }
     Ok(LoadedModel {
         engine,

@@ -42,7 +42,7 @@ pub use secret::{Secret, SecretError};
 pub use section::{Choice, Key, Section, SectionKind};
 pub use sections::api_keys::{KeyConfig, Scope};
 pub use sections::engine::{
-    DEFAULT_KV_CACHE_MEMORY, DeviceChoice, Dtype, EngineConfig, Quantization,
+    DEFAULT_KV_CACHE_MEMORY, DeviceChoice, Dtype, EngineConfig, Gpus, Quantization,
 };
 pub use sections::environments::EnvironmentConfig;
 pub use sections::experience::{ExperienceMode, ExperienceOptions};

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use clawhost_config::{DeviceChoice, Dtype, TrainableParameters};
 use clawhost_cpu::{HostMemory, Processors};
+use clawhost_cuda::NCCL;
 use clawhost_engine::Engine;
 use clawhost_model::{Model, ModelConfig, Quantization, Weights};
 use serde_json::{Value, json};
@@ -37,7 +38,7 @@ pub(crate) struct DoctorArgs {
     /// Override a key of the configuration; can be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
-    /// Device that runs the model, as engine.device: auto, cpu or cuda:N
+    /// Device that runs the model, as engine.device: auto, cpu, cuda:N, or several GPUs as in cuda:0,1
     #[arg(long, value_name = "DEVICE")]
     device: Option<DeviceChoice>,
     /// Print one JSON object
@@ -208,17 +209,15 @@ fn plan_lines(text: &mut String, plan: &MemoryPlan, place: Place) {
 
 fn total_line(text: &mut String, bytes: usize, available: &str) {
     let total = human_size(bytes as u64);
-    let _ = writeln!(
-        text,
-        "  {:<28} {total:>10}   of {available} available",
-        "total"
-    );
+    let _ = writeln!(text, "  {:<28} {total:>10}   of {available}", "total");
 }
 
 /// What the program would do with the configured model; what a problem keeps unknown is none.
 #[derive(Default)]
 struct Start {
     device: Option<ChosenDevice>,
+    /// What sums the gradients of several GPUs.
+    sums: Option<String>,
     model: Option<Value>,
     plan: Option<MemoryPlan>,
     /// Why the model would not start.
@@ -231,6 +230,13 @@ impl Start {
     fn examine(&mut self, config: &Config, memory: Option<&HostMemory>) {
         let chosen = device::choose(config.engine.device, config.engine.dtype);
         self.device = self.note(chosen);
+        let several = |device: &ChosenDevice| device.gpus().len() > 1;
+        if config.training.enabled && self.device.as_ref().is_some_and(several) {
+            self.sums = Some(match clawhost_cuda::check_nccl() {
+                Ok(()) => format!("gradients are summed by NCCL ({NCCL})"),
+                Err(error) => format!("gradients are summed in host memory, slowly: {error}"),
+            });
+        }
         let files = model_files(config.model.path.as_deref());
         let Some(files) = self.note(files) else {
             return;
@@ -242,11 +248,11 @@ impl Start {
             return;
         };
         self.model = Some(describe(config, &model, files.name()));
-        let gpu = self.device.as_ref().map(ChosenDevice::gpu_memory);
-        let gpu = self.note(gpu.transpose()).flatten().flatten();
+        let gpus = self.device.as_ref().map(ChosenDevice::gpu_memory);
+        let gpus = self.note(gpus.transpose()).flatten().unwrap_or_default();
         let plan = match &self.device {
-            Some(device) => MemoryPlan::new(config, &model, device, gpu),
-            None => MemoryPlan::new(config, &model, &ChosenDevice::cpu(), None),
+            Some(device) => MemoryPlan::new(config, &model, device, &gpus),
+            None => MemoryPlan::new(config, &model, &ChosenDevice::cpu(), &[]),
         };
         self.plan = self.note(plan);
         let fits = self.plan.as_ref().map(|plan| plan.check(memory));
@@ -297,6 +303,9 @@ impl Start {
                 &format!("{device} in {dtype}: {reason}"),
             );
         }
+        if let Some(sums) = &self.sums {
+            line(&mut text, "", sums);
+        }
         if let Some(plan) = &self.plan {
             let about = format!(
                 "{} per product, requests of up to {} tokens, KV cache of {} tokens",
@@ -311,17 +320,23 @@ impl Start {
             text.push_str("\nmemory at most\n");
             plan_lines(&mut text, plan, Place::Host);
             let available = memory.map_or("an unknown amount".to_owned(), |memory| {
-                human_size(memory.available)
+                format!("{} available", human_size(memory.available))
             });
             total_line(&mut text, plan.total, &available);
             if plan.device_total > 0 {
-                text.push_str("\nGPU memory at most\n");
-                plan_lines(&mut text, plan, Place::Device);
-                let available = plan.gpu.as_ref();
-                let available = available.map_or("an unknown amount".to_owned(), |gpu| {
-                    human_size(gpu.available)
+                text.push_str(match plan.gpus.len() {
+                    0 | 1 => "\nGPU memory at most\n",
+                    _ => "\nmemory of each GPU at most\n",
                 });
-                total_line(&mut text, plan.device_total, &available);
+                plan_lines(&mut text, plan, Place::Device);
+                for gpu in &plan.gpus {
+                    let available = human_size(gpu.available);
+                    let available = format!("{available} available on {}", gpu.device);
+                    total_line(&mut text, plan.device_total, &available);
+                }
+                if plan.gpus.is_empty() {
+                    total_line(&mut text, plan.device_total, "an unknown amount");
+                }
             }
         }
         match self.problems.as_slice() {

@@ -63,7 +63,7 @@ pub(crate) struct RunArgs {
     /// Data directory: journal, adapters and checkpoints [default: clawhost-data]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Device that runs the model: auto, cpu or cuda:N [default: auto]
+    /// Device that runs the model: auto, cpu, cuda:N, or several GPUs as in cuda:0,1 [default: auto]
     #[arg(long, value_name = "DEVICE")]
     device: Option<DeviceChoice>,
     /// Name under which the model is served [default: the directory's name]

@@ -82,7 +82,7 @@ pub(crate) struct SftArgs {
     micro_batch_tokens: usize,
     #[arg(long = "pass-tokens", hide = true, value_parser = renamed("--micro-batch-tokens TOKENS"))]
     _pass_tokens: Option<Infallible>,
-    /// Device that runs the model: auto, cpu or cuda:N
+    /// Device that runs the model: auto, cpu, cuda:N, or several GPUs as in cuda:0,1
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Auto)]
     device: DeviceChoice,
     /// Format of the base model's linear weights, as engine.quantization: none, int8 or int4

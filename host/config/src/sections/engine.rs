@@ -12,9 +12,10 @@ pub const DEFAULT_KV_CACHE_MEMORY: usize = 1 << 30;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngineConfig {
-    /// The device that runs the model: `auto`, `cpu`, or `cuda:N` for the NVIDIA GPU of number N, counted from 0. `auto` is
-    /// the first GPU of compute capability 8.0 or newer, and the CPU where there is none; `clawhost doctor` shows what was
-    /// found. Default auto.
+    /// The device that runs the model: `auto`, `cpu`, `cuda:N` for the NVIDIA GPU of number N, counted from 0, or several GPUs
+    /// as in `cuda:0,1` or `cuda:all`, which share requests and training: each has all of the weights. `auto` is the first GPU
+    /// of compute capability 8.0 or newer, and the CPU where there is none; `clawhost doctor` shows what was found. Default
+    /// auto.
     #[schemars(with = "String")]
     pub device: DeviceChoice,
     /// Number format of weights and activations: `auto`, `float32` or `bfloat16`. The CPU computes in float32. On a GPU
@@ -22,7 +23,7 @@ pub struct EngineConfig {
     /// 1e-4 instead of some 1e-2, which small models need for small steps. Default auto: float32 on the CPU, bfloat16 on a
     /// GPU.
     pub dtype: Dtype,
-    /// Maximum number of requests in one step. Default 64.
+    /// Maximum number of requests in one step, of each GPU if there are several. Default 64.
     pub max_num_seqs: usize,
     /// Maximum number of waiting requests per priority; further ones get 429. Default 256.
     pub max_waiting_requests: usize,
@@ -30,7 +31,7 @@ pub struct EngineConfig {
     /// prompt tokens per running request, or 32 if that is more. Default 512.
     pub max_num_batched_tokens: usize,
     /// Maximum size of the KV cache, for running requests and for cached prefixes. On the CPU blocks are allocated on demand
-    /// and reused; on a GPU all are allocated at the start. A prompt that does not fit is rejected; a reply ends when the
+    /// and reused; on a GPU all are allocated at the start, on each of several GPUs. A prompt that does not fit is rejected; a reply ends when the
     /// cache is full. Default: "1GiB" on the CPU; on a GPU what `engine.gpu_memory_utilization` leaves.
     #[serde(with = "crate::SizeText", skip_serializing_if = "Option::is_none")]
     pub kv_cache_memory: Option<usize>,
@@ -63,8 +64,75 @@ pub enum DeviceChoice {
     Auto,
     /// The processors.
     Cpu,
-    /// The NVIDIA GPU of this number, counted from 0.
-    Cuda(usize),
+    /// NVIDIA GPUs.
+    Cuda(Gpus),
+}
+
+impl DeviceChoice {
+    /// The NVIDIA GPU of this number.
+    ///
+    /// # Panics
+    /// As [`Gpus::one`].
+    pub fn cuda(ordinal: usize) -> Self {
+        Self::Cuda(Gpus::one(ordinal))
+    }
+}
+
+/// NVIDIA GPUs by their numbers, counted from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gpus {
+    /// A bit for each number.
+    bits: u128,
+}
+
+impl Gpus {
+    /// All GPUs of the machine.
+    pub const ALL: Self = Self { bits: u128::MAX };
+    /// Numbers are below this.
+    pub const LIMIT: usize = 128;
+
+    /// The GPU of this number.
+    ///
+    /// # Panics
+    /// If the number is not below [`Gpus::LIMIT`].
+    pub fn one(ordinal: usize) -> Self {
+        Self::of([ordinal])
+    }
+
+    /// The GPUs of these numbers.
+    ///
+    /// # Panics
+    /// If a number is not below [`Gpus::LIMIT`].
+    pub fn of(ordinals: impl IntoIterator<Item = usize>) -> Self {
+        let bits = ordinals.into_iter().fold(0, |bits, ordinal| {
+            assert!(ordinal < Self::LIMIT, "there is no GPU {ordinal}");
+            bits | 1 << ordinal
+        });
+        Self { bits }
+    }
+
+    /// The numbers, smallest first.
+    pub fn ordinals(self) -> impl Iterator<Item = usize> {
+        (0..Self::LIMIT).filter(move |ordinal| self.bits >> ordinal & 1 == 1)
+    }
+
+    /// `0,1` or `all`; none if it is something else.
+    fn parse(text: &str) -> Option<Self> {
+        if text == "all" {
+            return Some(Self::ALL);
+        }
+        let mut bits = 0;
+        for ordinal in text.split(',') {
+            let is_number = ordinal.bytes().all(|digit| digit.is_ascii_digit());
+            let ordinal: usize = ordinal.parse().ok().filter(|_| is_number)?;
+            let bit = (ordinal < Self::LIMIT).then(|| 1 << ordinal)?;
+            if bits & bit != 0 {
+                return None;
+            }
+            bits |= bit;
+        }
+        Some(Self { bits })
+    }
 }
 
 impl std::fmt::Display for DeviceChoice {
@@ -72,7 +140,11 @@ impl std::fmt::Display for DeviceChoice {
         match self {
             Self::Auto => f.write_str("auto"),
             Self::Cpu => f.write_str("cpu"),
-            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+            Self::Cuda(Gpus::ALL) => f.write_str("cuda:all"),
+            Self::Cuda(gpus) => {
+                let ordinals = gpus.ordinals().map(|ordinal| ordinal.to_string());
+                write!(f, "cuda:{}", ordinals.collect::<Vec<_>>().join(","))
+            }
         }
     }
 }
@@ -87,15 +159,14 @@ impl std::str::FromStr for DeviceChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let ordinal = text
-            .strip_prefix("cuda:")
-            .filter(|ordinal| ordinal.bytes().all(|digit| digit.is_ascii_digit()));
-        match (text, ordinal.map(str::parse)) {
+        let gpus = text.strip_prefix("cuda:").and_then(Gpus::parse);
+        match (text, gpus) {
             ("auto", _) => Ok(Self::Auto),
             ("cpu", _) => Ok(Self::Cpu),
-            (_, Some(Ok(ordinal))) => Ok(Self::Cuda(ordinal)),
+            (_, Some(gpus)) => Ok(Self::Cuda(gpus)),
             _ => Err(format!(
-                "`{text}` is not a device; expected auto, cpu or cuda:N, such as cuda:0"
+                "`{text}` is not a device; expected auto, cpu, cuda:N such as cuda:0, or several GPUs such as cuda:0,1 or \
+                 cuda:all"
             )),
         }
     }
@@ -231,8 +302,12 @@ mod tests {
         for (text, device) in [
             ("auto", DeviceChoice::Auto),
             ("cpu", DeviceChoice::Cpu),
-            ("cuda:0", DeviceChoice::Cuda(0)),
-            ("cuda:11", DeviceChoice::Cuda(11)),
+            ("cuda:0", DeviceChoice::cuda(0)),
+            ("cuda:11", DeviceChoice::cuda(11)),
+            ("cuda:99", DeviceChoice::cuda(99)),
+            ("cuda:0,1", DeviceChoice::Cuda(Gpus::of([0, 1]))),
+            ("cuda:2,3,5", DeviceChoice::Cuda(Gpus::of([5, 3, 2]))),
+            ("cuda:all", DeviceChoice::Cuda(Gpus::ALL)),
         ] {
             assert_eq!(text.parse(), Ok(device));
             assert_eq!(device.to_string(), text);
@@ -246,7 +321,20 @@ mod tests {
         }
         assert_eq!(Config::parse("").unwrap().engine.device, DeviceChoice::Auto);
         for wrong in [
-            "", "gpu", "cuda", "cuda:", "cuda:-1", "cuda:+1", "cuda:x", "CPU",
+            "",
+            "gpu",
+            "cuda",
+            "cuda:",
+            "cuda:-1",
+            "cuda:+1",
+            "cuda:x",
+            "CPU",
+            "cuda:128",
+            "cuda:0,",
+            "cuda:0,0",
+            "cuda:0, 1",
+            "cuda:0;1",
+            "cuda:ALL",
         ] {
             let error = Config::parse(&format!("[engine]\ndevice = \"{wrong}\"")).unwrap_err();
             let error = error.to_string();

@@ -22,7 +22,7 @@ pub(super) struct ModelFlags {
     /// Random weights in the shape of a known model instead of a checkpoint
     #[arg(long, value_name = "SHAPE", value_enum, conflicts_with = "model")]
     pub(super) random: Option<Shape>,
-    /// Device that runs the model: auto, cpu or cuda:N
+    /// Device that runs the model: auto, cpu, cuda:N, or several GPUs as in cuda:0,1
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Auto)]
     pub(super) device: DeviceChoice,
     /// Number format of the weights of the linear layers of --model: none, int8 or int4

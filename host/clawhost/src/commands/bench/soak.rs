@@ -52,7 +52,7 @@ pub(super) struct SoakArgs {
     /// Model directory or GGUF file instead of the embedded model
     #[arg(long, value_name = "PATH")]
     model: Option<PathBuf>,
-    /// Device that runs the model: auto, cpu or cuda:N
+    /// Device that runs the model: auto, cpu, cuda:N, or several GPUs as in cuda:0,1
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Auto)]
     device: DeviceChoice,
     /// Concurrent streaming clients

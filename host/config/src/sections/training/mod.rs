@@ -75,7 +75,7 @@ pub struct TrainingOptions {
     pub max_staleness: u64,
     /// Samples with more tokens than this, prompt included, are dropped; 0 = the model's context. Default 0.
     pub max_sample_tokens: usize,
-    /// Tokens per micro-batch (one forward and backward pass); a longer sample gets a micro-batch of its own. Memory grows
+    /// Tokens per micro-batch (one forward and backward pass) of each device; a longer sample gets a micro-batch of its own. Memory grows
     /// with it; the result depends on it only by rounding. Default 4096.
     pub micro_batch_tokens: usize,
     /// Memory for the activations that a forward pass stores for its backward pass. What does not fit is computed again in
