@@ -17,6 +17,7 @@ use clawhost_plugins::{
 use crate::dialogue::{Dialogue, SampleUnit};
 use crate::seeds::derive;
 use crate::sequence::SampledSequence;
+use crate::step_judge::{JudgedSteps, StepTrace};
 use crate::task::Task;
 
 /// Limits and sampling of an episode.
@@ -69,6 +70,8 @@ pub struct FinishedEpisode {
     pub digest: String,
     /// Start, unix milliseconds.
     pub started_ms: i64,
+    /// Verdicts on its replies; none if steps are not judged.
+    pub judged: Option<JudgedSteps>,
     /// Receipts of all component calls.
     pub receipts: Vec<Receipt>,
 }
@@ -87,7 +90,7 @@ pub(crate) struct EpisodeSeeds {
     pub(crate) policy: u64,
 }
 
-/// Plays one episode with the active version.
+/// Plays one episode with the active version, and returns its replies with what followed them.
 pub(crate) async fn run_episode(
     engine: &Engine,
     environment: &Plugin,
@@ -95,7 +98,7 @@ pub(crate) async fn run_episode(
     task: &Task,
     seeds: EpisodeSeeds,
     options: &EpisodeOptions,
-) -> Result<FinishedEpisode, NoVerdict> {
+) -> Result<(FinishedEpisode, StepTrace), NoVerdict> {
     let limit = options.wall_limit;
     let played = play(engine, environment, call, task, seeds, options);
     match tokio::time::timeout(limit, played).await {
@@ -114,7 +117,7 @@ async fn play(
     task: &Task,
     seeds: EpisodeSeeds,
     options: &EpisodeOptions,
-) -> Result<FinishedEpisode, String> {
+) -> Result<(FinishedEpisode, StepTrace), String> {
     let started_ms = now_ms();
     let version = engine.active();
     let (number, digest) = (version.version, version.digest().to_owned());
@@ -135,6 +138,7 @@ async fn play(
         (options.unit, options.priority),
         started_ms,
     );
+    let mut trace = StepTrace::default();
     let mut reward = 0.0;
     let mut steps = 0;
     while steps < options.max_steps {
@@ -147,8 +151,10 @@ async fn play(
         let action = Message::from(&dialogue.reply(&sampling).await?);
         steps += 1;
         let transition = settle("step", episode.step(&action).await, &mut receipts)?;
+        trace.push(observation.messages, action, dialogue.is_truncated());
         reward += transition.reward;
         observation = transition.observation;
+        trace.follow(&observation.messages);
         if transition.progress != Progress::Running {
             break;
         }
@@ -163,7 +169,7 @@ async fn play(
     receipts.push(closed.receipt);
     reward += outcome.reward;
     let (sequences, sampled_tokens) = dialogue.into_sequences();
-    Ok(FinishedEpisode {
+    let finished = FinishedEpisode {
         reward,
         success: outcome.success.unwrap_or(reward > 0.0),
         report: outcome.report,
@@ -178,8 +184,10 @@ async fn play(
         version: number,
         digest,
         started_ms,
+        judged: None,
         receipts,
-    })
+    };
+    Ok((finished, trace))
 }
 
 fn settle<T>(call: &str, result: CallResult<T>, receipts: &mut Vec<Receipt>) -> Result<T, String> {
