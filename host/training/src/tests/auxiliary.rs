@@ -257,12 +257,12 @@ fn a_component_trains_on_pairs_as_the_native_loss_does() {
     for key in ["loss_first", "loss_last", "margin_last"] {
         let (native, found) = (pairs(&native.metrics, key), pairs(&step.metrics, key));
         assert!(
-            (native - found).abs() <= 1e-5 * native.abs().max(1.0),
+            (native - found).abs() <= 1e-4 * native.abs().max(1.0),
             "{key}: {native} and {found}"
         );
     }
     assert!(
-        (native_margin - margin).abs() < 1e-4,
+        (native_margin - margin).abs() < 1e-3,
         "{native_margin} {margin}"
     );
     assert_eq!(step.metrics["pairs"]["loss"], "component");
