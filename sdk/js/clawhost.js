@@ -2,7 +2,7 @@
  * Write a clawhost plugin in JavaScript.
  *
  * A plugin is one ES module with one export, named after what it is: `judge`, `groupJudge`,
- * `hintExtractor`, `loss`, `advantage` or `environment`.
+ * `hintExtractor`, `filter`, `loss`, `pairLoss`, `advantage`, `gate` or `environment`.
  *
  *     import { turnOf, userText, verdict } from "./sdk/js/clawhost.js";
  *
@@ -70,6 +70,22 @@
  */
 /** @typedef {{ text: string, placement: "last-user" | "system", confidence: number }} Hint */
 /** @typedef {{ hint: Hint | null, metrics: Metric[] }} Extraction */
+/** @typedef {{ keep: boolean, reason: string, metrics: Metric[] }} FilterDecision */
+/** @typedef {{ publish: boolean, reason: string, metrics: Metric[] }} GateDecision */
+/**
+ * A new adapter that is written and verified.
+ * @typedef {object} Candidate
+ * @property {bigint} version
+ * @property {bigint} parent The version that the step started from.
+ * @property {string} digest
+ * @property {string | null} owner Whose adapter it is; null for the shared one.
+ * @property {number} samples
+ * @property {Metric[]} metrics The numbers among the step's metrics, named by their path.
+ */
+/**
+ * A reply of a preference pair; the arrays are of one length.
+ * @typedef {{ tokens: number[], mask: number[], logprob: number[], refLogprob: number[] }} PairReply
+ */
 /**
  * What a plugin throws to say why there is no result.
  * @typedef {{ tag: "unsupported" | "invalid-input" | "denied" | "transient" | "internal",
@@ -207,6 +223,77 @@ export function hint(string, { placement = "last-user", confidence = 1, metrics 
  */
 export function noHint(metrics = {}) {
   return { hint: null, metrics: named(metrics) };
+}
+
+/**
+ * Of a filter: the turn may train.
+ * @param {Record<string, number>} [metrics]
+ * @returns {FilterDecision}
+ */
+export function keep(metrics = {}) {
+  return { keep: true, reason: "", metrics: named(metrics) };
+}
+
+/**
+ * Of a filter: the turn does not train, for this reason. Its text stays in the journal.
+ * @param {string} reason
+ * @param {Record<string, number>} [metrics]
+ * @returns {FilterDecision}
+ */
+export function drop(reason, metrics = {}) {
+  return { keep: false, reason, metrics: named(metrics) };
+}
+
+/**
+ * Of a gate: the adapter is published.
+ * @param {Record<string, number>} [metrics]
+ * @returns {GateDecision}
+ */
+export function publish(metrics = {}) {
+  return { publish: true, reason: "", metrics: named(metrics) };
+}
+
+/**
+ * Of a gate: the adapter is discarded, for this reason.
+ * @param {string} reason
+ * @param {Record<string, number>} [metrics]
+ * @returns {GateDecision}
+ */
+export function reject(reason, metrics = {}) {
+  return { publish: false, reason, metrics: named(metrics) };
+}
+
+/**
+ * The metric of this name; undefined if the step does not have it.
+ * @param {Candidate} candidate
+ * @param {string} name
+ * @returns {number | undefined}
+ */
+export function metricOf(candidate, name) {
+  return candidate.metrics.find((metric) => metric.name === name)?.value;
+}
+
+/**
+ * How much more likely than under the base model a reply is under the policy, in nats, over its trained tokens.
+ * @param {PairReply} reply
+ * @returns {number}
+ */
+export function logRatio(reply) {
+  let sum = 0;
+  for (const [i, trains] of [...reply.mask].entries()) {
+    if (trains !== 0) sum += reply.logprob[i] - reply.refLogprob[i];
+  }
+  return sum;
+}
+
+/**
+ * Partials that are `slope` at each trained token of a reply and 0 elsewhere.
+ * @param {PairReply} reply
+ * @param {number} slope
+ * @returns {number[]}
+ */
+export function partials(reply, slope) {
+  return Array.from(reply.mask, (trains) => (trains === 0 ? 0 : slope));
 }
 
 /**

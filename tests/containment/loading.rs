@@ -34,7 +34,7 @@ const SEND: &str = "$send (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32)";
 /// A guest that imports the sandbox interface.
 fn sandboxed() -> Guest {
     Guest::environment(&[]).calling(
-        "clawhost:plugin/sandbox@0.1.1",
+        "clawhost:plugin/sandbox@0.1.2",
         "restore",
         "$restore (param i32 i32 i32)",
     )
@@ -375,7 +375,7 @@ async fn case_29_sandbox_imports_are_rejected_where_there_are_no_machines() {
     };
     let mut judge = Guest::reward("0");
     judge = judge.calling(
-        "clawhost:plugin/sandbox@0.1.1",
+        "clawhost:plugin/sandbox@0.1.2",
         "restore",
         "$restore (param i32 i32 i32)",
     );

@@ -114,9 +114,11 @@ pub const COMPONENTS: &[Component] = &[
     component("judge-minimal", Example, &[]),
     component("judge-model", Example, &[]),
     component("judge-next-state", Package, &["reactions"]),
+    component("judge-step", Package, &["reactions"]),
     component("judge-tests", Package, &[]),
     component("loss-cispo", Package, &[]),
     component("loss-distill-topk", Package, &[]),
+    component("loss-dpo", Package, &[]),
     component("loss-ppo-clip", Package, &[]),
 ];
 

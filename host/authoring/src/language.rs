@@ -36,8 +36,6 @@ impl Language {
         match kind {
             // An environment exports a resource, for which the C bindings have no short way yet.
             Kind::Environment => self != Language::C,
-            // The other SDKs have no entry for them yet.
-            Kind::Filter | Kind::Gate => self == Language::Rust,
             _ => true,
         }
     }

@@ -79,6 +79,7 @@ fn example(kind: Kind) -> &'static str {
         Kind::Hint => "hint-redo",
         Kind::Filter => "filter-secrets",
         Kind::Loss => "loss-policy-gradient",
+        Kind::PairLoss => "pair-loss-dpo",
         Kind::Advantage => "advantage-mean",
         Kind::Gate => "gate-drift",
         Kind::Environment => "environment-guess",
@@ -123,7 +124,7 @@ impl PluginFiles {
     fn rust(&mut self, kind: Kind) {
         self.template("Cargo.toml", "rust/Cargo.toml");
         let path = format!("sdk/templates/rust/{}.rs", example(kind));
-        self.example("src/lib.rs", &path, ("", ""));
+        self.example("src/lib.rs", &path, &[]);
         // The SDK's source looks for the contract two folders up, as it does in its repository.
         self.template("sdk/rust/Cargo.toml", "rust/sdk.Cargo.toml");
         self.copy("sdk/rust/src", "sdk/rust/src");
@@ -136,7 +137,7 @@ impl PluginFiles {
         self.example(
             "plugin.py",
             &format!("sdk/python/examples/{example}.py"),
-            ("", ""),
+            &[],
         );
         self.copy("sdk/python/clawhost_sdk", "sdk/python/clawhost_sdk");
         self.contract();
@@ -148,17 +149,20 @@ impl PluginFiles {
         self.example(
             "plugin.js",
             &path,
-            ("\"../clawhost.js\"", "\"./sdk/js/clawhost.js\""),
+            &[
+                ("\"../clawhost.js\"", "\"./sdk/js/clawhost.js\""),
+                ("\"../host.js\"", "\"./sdk/js/host.js\""),
+            ],
         );
         for file in ["sdk/js/clawhost.js", "sdk/js/host.js"] {
-            self.example(file, file, ("", ""));
+            self.example(file, file, &[]);
         }
         self.contract();
     }
 
     fn c(&mut self, kind: Kind) {
         let path = format!("sdk/c/examples/{}.c", example(kind));
-        self.example("plugin.c", &path, ("", ""));
+        self.example("plugin.c", &path, &[]);
         self.copy("sdk/c/include", "sdk/c/include");
         self.contract();
     }
@@ -178,14 +182,12 @@ impl PluginFiles {
         self.files.push((to.to_owned(), text));
     }
 
-    /// A file as it is, but for one phrase.
-    fn example(&mut self, to: &str, from: &str, (old, new): (&str, &str)) {
-        let text = embedded::file(from);
-        let text = if old.is_empty() {
-            text.to_owned()
-        } else {
-            text.replace(old, new)
-        };
+    /// A file as it is, but for some phrases.
+    fn example(&mut self, to: &str, from: &str, changes: &[(&str, &str)]) {
+        let mut text = embedded::file(from).to_owned();
+        for (old, new) in changes {
+            text = text.replace(old, new);
+        }
         self.files.push((to.to_owned(), text));
     }
 
@@ -204,7 +206,7 @@ fn optional_imports(kind: Kind) -> String {
     let lines: Vec<String> = wanted
         .into_iter()
         .filter(|capability| kind.may_import(*capability))
-        .map(|capability| format!("    // import clawhost:plugin/{}@0.1.1;", capability.name()))
+        .map(|capability| format!("    // import clawhost:plugin/{}@0.1.2;", capability.name()))
         .collect();
     if lines.is_empty() {
         return "    // Nothing else: this kind is a function of its input.".to_owned();

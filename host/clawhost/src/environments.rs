@@ -6,7 +6,7 @@
 //!
 //! A round begins when fewer samples are queued than a step takes: episodes do not run ahead of the policy that they train.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use anyhow::{Context, Result, ensure};
 use clawhost_config::EnvironmentConfig;
 use clawhost_engine::{Engine, Priority, SamplingParams};
 use clawhost_episodes::{
-    EpisodeOptions, EpisodePlan, EpisodeRecord, EpisodeRunner, EpisodeSource, Split, Task,
-    choose_tasks, load_tasks, plan_groups, record_episode, session,
+    EpisodeOptions, EpisodePlan, EpisodeRecord, EpisodeRunner, EpisodeSource, Split, StepJudge,
+    Task, choose_tasks, load_tasks, plan_groups, record_episode, session,
 };
 use clawhost_journal::{Journal, SessionId, run_blocking};
 use clawhost_plugins::{CallContext, Kind, Plugin};
@@ -23,6 +23,7 @@ use futures_util::StreamExt as _;
 use tokio::sync::watch;
 
 use crate::config::Config;
+use crate::plugin_file::plugin_name;
 use crate::plugin_loader::{Loader, Source};
 
 /// The run that calls of the environment belong to.
@@ -93,6 +94,10 @@ impl EnvironmentLoop {
                 options.tasks.display()
             );
             let environment = source.plugin.clone();
+            let step_judge = options.step_judge.as_ref();
+            let step_judge = step_judge
+                .map(|file| load_step_judge(&loader, config, file))
+                .transpose()?;
             Ok(Self {
                 name: options.name(),
                 options: options.clone(),
@@ -105,6 +110,7 @@ impl EnvironmentLoop {
                     engine: engine.clone(),
                     call: call_context(config, &environment, config.training.seed),
                     environment,
+                    step_judge,
                     options: EpisodeOptions {
                         max_steps: options.max_steps,
                         sampling: SamplingParams {
@@ -301,6 +307,26 @@ impl EnvironmentLoop {
         }
         Ok(())
     }
+}
+
+/// Loads a judge of steps with the current grants of its build.
+fn load_step_judge(loader: &Loader, config: &Config, file: &Path) -> Result<StepJudge> {
+    let context = || format!("cannot load the step judge {}", file.display());
+    let source = loader.read(file).and_then(|bytes| {
+        let name = plugin_name(file);
+        loader.load(&name, &bytes, Some(file))
+    });
+    let judge = source.with_context(context)?.plugin;
+    ensure!(
+        judge.kind() == Kind::Judge,
+        "the step judge {} is a {}, not a judge",
+        file.display(),
+        judge.kind()
+    );
+    Ok(StepJudge {
+        call: call_context(config, &judge, config.training.seed),
+        judge,
+    })
 }
 
 /// Loads an environment with the current grants of its build.

@@ -35,9 +35,9 @@ impl LoadedPlugins {
         self.of_kinds(&[Kind::Judge, Kind::GroupJudge, Kind::Hint, Kind::Filter])
     }
 
-    /// Loss, advantage and gate components.
+    /// Loss, pair loss, advantage and gate components.
     pub(crate) fn training(&self) -> Vec<Plugin> {
-        self.of_kinds(&[Kind::Loss, Kind::Advantage, Kind::Gate])
+        self.of_kinds(&[Kind::Loss, Kind::PairLoss, Kind::Advantage, Kind::Gate])
     }
 
     pub(crate) fn of_kinds(&self, kinds: &[Kind]) -> Vec<Plugin> {

@@ -85,7 +85,7 @@ impl ReloadTargets {
     fn replace(&self, plugin: Plugin) -> Result<()> {
         let name = plugin.name().to_owned();
         let replaced = match plugin.kind() {
-            Kind::Loss | Kind::Advantage | Kind::Gate => {
+            Kind::Loss | Kind::PairLoss | Kind::Advantage | Kind::Gate => {
                 Handle::current().block_on(self.components.replace(&plugin))?
             }
             _ => self.judge_slots.replace(plugin),
@@ -322,7 +322,7 @@ impl PluginReloader {
     fn install(&self, at: usize, slot: &Slot, path: &Path, mut source: Source) -> Result<()> {
         let training = matches!(
             source.plugin.kind(),
-            Kind::Loss | Kind::Advantage | Kind::Gate
+            Kind::Loss | Kind::PairLoss | Kind::Advantage | Kind::Gate
         );
         if training {
             // Replacing a training component calls it, so no lock is held. Its grants cannot be revoked meanwhile:

@@ -18,7 +18,9 @@ use clawhost_model::{Adapter, ModelConfig, ModelFiles};
 use clawhost_plugins::HostOptions;
 use clawhost_remote::HttpBackend;
 use clawhost_sessions::Sessions;
-use clawhost_training::{ComponentOptions, Components, RemoteTeacher, TrainingLoop, TrainingState};
+use clawhost_training::{
+    ComponentOptions, Components, PairLoss, RemoteTeacher, TrainingLoop, TrainingState,
+};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -426,6 +428,7 @@ pub(crate) fn component_calls(config: &Config) -> ComponentOptions {
         plugins: config.plugins.clone(),
         seed: config.training.seed,
         teacher: config.training.method.uses_hints(),
+        pair_loss: config.training.pairs.loss == PairLoss::Component,
     }
 }
 

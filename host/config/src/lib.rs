@@ -44,7 +44,7 @@ pub use sections::api_keys::{KeyConfig, Scope};
 pub use sections::engine::{
     DEFAULT_KV_CACHE_MEMORY, DeviceChoice, Dtype, EngineConfig, Gpus, Quantization,
 };
-pub use sections::environments::EnvironmentConfig;
+pub use sections::environments::{EnvironmentConfig, require_step_estimator};
 pub use sections::experience::{ExperienceMode, ExperienceOptions};
 pub use sections::judging::{CombineRule, FaultPolicy, JudgingOptions, NeutralPolicy};
 pub use sections::model::{ModelSection, ReasoningParser, ToolCallParser};

@@ -174,6 +174,12 @@ impl<'a> Dialogue<'a> {
         self.context.len() >= self.engine.max_request_tokens()
     }
 
+    /// Whether the last reply was cut at the token limit.
+    pub(crate) fn is_truncated(&self) -> bool {
+        let last = self.sequences.last();
+        last.is_some_and(|last| last.finish == Finish::Length)
+    }
+
     /// Samples the next reply.
     pub(crate) async fn reply(
         &mut self,

@@ -20,6 +20,7 @@ use crate::artifacts::Artifacts;
 use crate::dialogue::{Dialogue, SampleUnit};
 use crate::seeds::derive;
 use crate::sequence::SampledSequence;
+use crate::step_judge::{JudgedSteps, StepTrace};
 use crate::task::Task;
 
 /// Limits and sampling of an episode.
@@ -76,6 +77,8 @@ pub struct FinishedEpisode {
     pub digest: String,
     /// Start, unix milliseconds.
     pub started_ms: i64,
+    /// Verdicts on its replies; none if steps are not judged.
+    pub judged: Option<JudgedSteps>,
     /// Receipts of all component calls.
     pub receipts: Vec<Receipt>,
 }
@@ -94,7 +97,7 @@ pub(crate) struct EpisodeSeeds {
     pub(crate) policy: u64,
 }
 
-/// Plays one episode with the active version.
+/// Plays one episode with the active version, and returns its replies with what followed them.
 pub(crate) async fn run_episode(
     engine: &Engine,
     environment: &Plugin,
@@ -102,7 +105,7 @@ pub(crate) async fn run_episode(
     task: &Task,
     seeds: EpisodeSeeds,
     options: &EpisodeOptions,
-) -> Result<FinishedEpisode, NoVerdict> {
+) -> Result<(FinishedEpisode, StepTrace), NoVerdict> {
     let limit = options.wall_limit;
     let mut kept = Kept(None);
     if let Some(root) = &options.artifacts {
@@ -152,7 +155,7 @@ async fn play(
     seeds: EpisodeSeeds,
     options: &EpisodeOptions,
     kept: &mut Kept,
-) -> Result<FinishedEpisode, String> {
+) -> Result<(FinishedEpisode, StepTrace), String> {
     let started_ms = now_ms();
     let version = engine.active();
     let (number, digest) = (version.version, version.digest().to_owned());
@@ -174,6 +177,7 @@ async fn play(
         (options.unit, options.priority),
         started_ms,
     );
+    let mut trace = StepTrace::default();
     let mut reward = 0.0;
     let mut steps = 0;
     while steps < options.max_steps {
@@ -188,8 +192,10 @@ async fn play(
         kept.write(|artifacts| artifacts.add(std::slice::from_ref(&action)));
         let transition = settle("step", episode.step(&action).await, &mut receipts)?;
         kept.write(|artifacts| artifacts.add(&transition.observation.messages));
+        trace.push(observation.messages, action, dialogue.is_truncated());
         reward += transition.reward;
         observation = transition.observation;
+        trace.follow(&observation.messages);
         if transition.progress != Progress::Running {
             break;
         }
@@ -205,7 +211,7 @@ async fn play(
     reward += outcome.reward;
     kept.write(|artifacts| artifacts.finish(&outcome, reward, steps));
     let (sequences, sampled_tokens) = dialogue.into_sequences();
-    Ok(FinishedEpisode {
+    let finished = FinishedEpisode {
         reward,
         success: outcome.success.unwrap_or(reward > 0.0),
         report: outcome.report,
@@ -220,8 +226,10 @@ async fn play(
         version: number,
         digest,
         started_ms,
+        judged: None,
         receipts,
-    })
+    };
+    Ok((finished, trace))
 }
 
 fn settle<T>(call: &str, result: CallResult<T>, receipts: &mut Vec<Receipt>) -> Result<T, String> {

@@ -25,6 +25,7 @@ mod report;
 mod runner;
 mod seeds;
 mod sequence;
+mod step_judge;
 mod task;
 
 pub use artifacts::Artifacts;
@@ -34,4 +35,5 @@ pub use record::{EpisodeSource, is_recorded, record_episode, session};
 pub use report::{EpisodeReport, FamilyReport};
 pub use runner::{EpisodePlan, EpisodeRecord, EpisodeRunner, choose_tasks, plan_groups};
 pub use sequence::SampledSequence;
+pub use step_judge::{JudgedSteps, StepJudge};
 pub use task::{Split, Task, TaskError, load_tasks, parse_tasks};

@@ -5,7 +5,7 @@ use clawhost_engine::SamplingParams;
 use clawhost_journal::{
     Completion, EpisodeStep, Journal, JournalError, MatchRecord, NewEpisode, NewEpisodeTurn,
     NewTurn, SampleId, SampleProvenance, SessionId, SessionUpsert, TurnKind, VerdictOutcome,
-    VerdictRecord, VerdictSource, now_ms,
+    VerdictRecord, VerdictSource, VoteRecord, now_ms,
 };
 use serde_json::Value;
 
@@ -122,22 +122,89 @@ fn new_turn(
         },
         next_state: sequence.next_state.clone(),
         baseline_key: format!("task/{}", plan.task.id),
+        step_verdicts: step_verdicts(episode, sequence),
         provenance: SampleProvenance {
             verdicts: vec![VerdictSource {
                 source: format!("plugin:{}", source.environment),
                 digest: Some(source.digest.to_owned()),
                 outcome,
             }],
-            components: vec![source.digest.to_owned()],
+            components: std::iter::once(source.digest.to_owned())
+                .chain(episode.judged.iter().map(|judged| judged.digest.clone()))
+                .collect(),
             episode: Some(EpisodeStep {
                 trajectory: plan.id.clone(),
                 step: sequence.step,
-                votes: Vec::new(),
+                votes: votes(episode, sequence),
+                judged: episode.judged.is_some(),
                 weight: source.weight,
             }),
             ..SampleProvenance::default()
         },
     }
+}
+
+/// The steps of a sequence.
+fn steps(sequence: &SampledSequence) -> std::ops::Range<usize> {
+    let first = sequence.step as usize;
+    first..first + sequence.replies as usize
+}
+
+/// The votes of the step judge on the replies of a sequence; a reply without a vote has none.
+fn votes(episode: &FinishedEpisode, sequence: &SampledSequence) -> Vec<f64> {
+    let Some(judged) = &episode.judged else {
+        return Vec::new();
+    };
+    let votes = steps(sequence).filter_map(|step| judged.vote(step));
+    votes.map(f64::from).collect()
+}
+
+/// What the step judge said about the replies of a sequence, in order.
+fn step_verdicts(episode: &FinishedEpisode, sequence: &SampledSequence) -> Vec<VerdictRecord> {
+    let Some(judged) = &episode.judged else {
+        return Vec::new();
+    };
+    let record = |step: usize| {
+        let none = |reason: &str| VerdictOutcome::None {
+            reason: format!("step {step}: {reason}"),
+        };
+        let verdict = judged.verdicts[step].as_ref();
+        let outcome = match (verdict, judged.vote(step)) {
+            (Ok(_), None) => none("the judge abstained"),
+            (Ok(verdict), Some(reward)) => VerdictOutcome::Verdict {
+                reward,
+                accept: verdict.accept,
+            },
+            (Err(reason), _) => none(reason),
+        };
+        let verdict = verdict.ok();
+        VerdictRecord {
+            source: format!("plugin:{}", judged.judge),
+            digest: Some(judged.digest.clone()),
+            outcome,
+            votes: verdict.map_or_else(Vec::new, |verdict| {
+                let votes = verdict.votes.iter();
+                votes
+                    .map(|vote| {
+                        Some(VoteRecord {
+                            score: vote.score,
+                            rationale: vote.rationale.clone(),
+                            votes: None,
+                        })
+                    })
+                    .collect()
+            }),
+            rationale: verdict.map_or_else(String::new, |verdict| {
+                format!("step {step}: {}", verdict.rationale)
+            }),
+            metrics: verdict.map_or_else(Default::default, |verdict| {
+                let metrics = verdict.metrics.iter();
+                metrics.map(|one| (one.name.clone(), one.value)).collect()
+            }),
+            ms: now_ms(),
+        }
+    };
+    steps(sequence).map(record).collect()
 }
 
 /// The reply of a sequence; if it has several, all its text with the observations between them.

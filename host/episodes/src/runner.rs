@@ -9,7 +9,9 @@ use clawhost_plugins::{CallContext, Plugin};
 use futures_util::{Stream, StreamExt as _, stream};
 
 use crate::episode::{EpisodeOptions, EpisodeSeeds, FinishedEpisode, NoVerdict, run_episode};
+use crate::record::session;
 use crate::seeds::derive;
+use crate::step_judge::{EpisodeId, StepJudge};
 use crate::task::Task;
 
 /// One episode to run.
@@ -86,6 +88,8 @@ pub struct EpisodeRunner {
     pub environment: Plugin,
     /// Settings and limits of its calls. The `sample_id` is replaced by the name of the episode.
     pub call: CallContext,
+    /// Judges each reply; none if the outcome alone counts.
+    pub step_judge: Option<StepJudge>,
     /// Limits and sampling of each episode.
     pub options: EpisodeOptions,
     /// Episodes that run at a time.
@@ -124,7 +128,7 @@ impl EpisodeRunner {
 
     async fn run_one(&self, plan: EpisodePlan) -> EpisodeRecord {
         let started = Instant::now();
-        let (runner, task, seeds) = (self.clone(), Arc::clone(&plan.task), plan.seeds);
+        let (runner, planned) = (self.clone(), plan.clone());
         let call = CallContext {
             sample_id: plan.id.clone(),
             ..self.call.clone()
@@ -136,7 +140,23 @@ impl EpisodeRunner {
                 options,
                 ..
             } = &runner;
-            run_episode(engine, environment, call, &task, seeds, options).await
+            let (task, seeds) = (&planned.task, planned.seeds);
+            let (mut episode, trace) =
+                run_episode(engine, environment, call, task, seeds, options).await?;
+            if let Some(judge) = &runner.step_judge {
+                let session = session(&planned);
+                let id = EpisodeId {
+                    id: &planned.id,
+                    session: session.as_str(),
+                    group: &planned.group,
+                    task,
+                    reward: episode.reward,
+                };
+                let (judged, receipts) = judge.judge(&trace, &id).await;
+                episode.judged = Some(judged);
+                episode.receipts.extend(receipts);
+            }
+            Ok::<_, NoVerdict>(episode)
         }));
         let result = (&mut episode.0).await.unwrap_or_else(|error| {
             tracing::error!(episode = plan.id, %error, "an episode panicked; this is a bug");

@@ -11,14 +11,17 @@ use std::time::Duration;
 use clawhost_engine::{Engine, EngineOptions, SamplingParams};
 use clawhost_episodes::{
     EpisodeOptions, EpisodeRecord, EpisodeReport, EpisodeRunner, EpisodeSource, FinishedEpisode,
-    SampleUnit, is_recorded, parse_tasks, plan_groups, record_episode,
+    SampleUnit, StepJudge, is_recorded, parse_tasks, plan_groups, record_episode,
 };
-use clawhost_journal::Journal;
+use clawhost_journal::{Journal, VerdictOutcome};
 use clawhost_model::ModelFiles;
-use clawhost_plugins::{CallContext, Grants, HostOptions, PluginHost, PluginHostConfig, Profile};
+use clawhost_plugins::{
+    CallContext, Grants, HostOptions, Limits, PluginHost, PluginHostConfig, Profile,
+};
 
 const TOOLCALL: &[u8] = include_bytes!("../../../plugins/artifacts/environment-toolcall.wasm");
 const GUESS: &[u8] = include_bytes!("../../../plugins/artifacts/environment-guess.wasm");
+const STEP_JUDGE: &[u8] = include_bytes!("../../../plugins/artifacts/judge-step.wasm");
 const GUESS_TASK: &str = r#"{"id":"g","instruction":"Play with me.","tries":3}"#;
 const SUM_TASKS: &str = r#"{"id":"a","instruction":"Mia has 12 shells and finds 7 more. How many shells does Mia have now?","answer":19}
 {"id":"b","instruction":"Tom has 9 pens and gives away 4 of them. How many pens are left?","answer":5}"#;
@@ -53,6 +56,7 @@ fn runner(component: &[u8], options: EpisodeOptions) -> EpisodeRunner {
         engine: engine().clone(),
         environment: environment.unwrap(),
         call: CallContext::default(),
+        step_judge: None,
         options,
         parallel: 4,
     }
@@ -129,6 +133,76 @@ async fn episodes_become_samples_of_the_sampled_tokens() {
     // Neither judges nor the end of sessions find work in a recorded episode.
     assert!(journal.ready_for_judging(10).unwrap().is_empty());
     assert!(journal.sessions_to_finalize(10).unwrap().is_empty());
+}
+
+/// A judge of steps.
+fn step_judge(component: &[u8], limits: Limits) -> StepJudge {
+    let host = PluginHost::new(HostOptions {
+        config: PluginHostConfig {
+            num_threads: 1,
+            max_instances: 2,
+            ..PluginHostConfig::default()
+        },
+        ..HostOptions::default()
+    });
+    let judge = host.unwrap().load(
+        "steps",
+        component,
+        &Grants::default(),
+        Profile::Deterministic,
+    );
+    StepJudge {
+        judge: judge.unwrap(),
+        call: CallContext {
+            limits,
+            ..CallContext::default()
+        },
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_are_judged_and_a_fault_is_no_vote() {
+    for unit in [SampleUnit::Turn, SampleUnit::Trajectory] {
+        let judged = |limits| EpisodeRunner {
+            step_judge: Some(step_judge(STEP_JUDGE, limits)),
+            ..runner(GUESS, options(unit))
+        };
+        let faulty = Limits {
+            fuel: 1000,
+            ..Limits::default()
+        };
+        for (limits, works) in [(Limits::default(), true), (faulty, false)] {
+            let runner = judged(limits);
+            let records = run(&runner, GUESS_TASK, 1).await;
+            let record = &records[0];
+            let episode = record.result.as_ref().unwrap();
+            // The verdict on the episode is that of the environment alone.
+            assert_eq!(episode.reward, -1.0);
+            let steps = episode.judged.as_ref().unwrap();
+            assert_eq!(steps.verdicts.len(), 3);
+            assert_eq!(steps.vote(0).is_some(), works, "{steps:?}");
+            let journal = Journal::in_memory().unwrap();
+            let source = EpisodeSource {
+                environment: "guess",
+                digest: runner.environment.digest(),
+                model: "test",
+                sampling: &runner.options.sampling,
+                tokenizer: engine().tokenizer(),
+                weight: 1.0,
+            };
+            let samples = record_episode(&journal, &source, &record.plan, episode).unwrap();
+            let per_sample = 3 / samples.len();
+            let first = journal.sample(samples[0]).unwrap().unwrap();
+            let position = first.provenance.episode.as_ref().unwrap();
+            assert!(position.judged);
+            assert_eq!(position.votes.len(), if works { per_sample } else { 0 });
+            let verdicts = journal.verdicts(first.turn).unwrap();
+            assert_eq!(verdicts.len(), 1 + per_sample);
+            assert_eq!(verdicts[1].source, "plugin:steps");
+            let has_reward = matches!(verdicts[1].outcome, VerdictOutcome::Verdict { .. });
+            assert_eq!(has_reward, works, "{verdicts:?}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

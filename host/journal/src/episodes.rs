@@ -7,7 +7,9 @@ use crate::ids::SampleId;
 use crate::journal::Journal;
 use crate::judgements::{mark_evidence_judged, write_judgement};
 use crate::readiness::require_session;
-use crate::records::{JudgementOutcome, NewEpisode, NewJudgement, NewSample, NextState, TurnState};
+use crate::records::{
+    JudgementOutcome, NewEpisode, NewJudgement, NewSample, NextState, TurnState, VerdictRecord,
+};
 use crate::requests::{insert_turns, record_next_state, upsert_session};
 use crate::turns::{finish_turn, insert_reply};
 
@@ -53,9 +55,13 @@ impl Journal {
                     baseline_key: new.baseline_key.clone(),
                     provenance: new.provenance.clone(),
                 };
+                let verdicts: Vec<VerdictRecord> = std::iter::once(&episode.verdict)
+                    .chain(&new.step_verdicts)
+                    .cloned()
+                    .collect();
                 let judgement = NewJudgement {
                     turn: id.into(),
-                    verdicts: std::slice::from_ref(&episode.verdict),
+                    verdicts: &verdicts,
                     hints: &[],
                     experience: None,
                     // The receipts are of the whole episode.

@@ -123,7 +123,7 @@ impl JudgeSet {
                 Kind::GroupJudge => set.groups.push(Arc::new(plugin)),
                 Kind::Hint => set.hints.push(Arc::new(plugin)),
                 Kind::Filter => set.filters.push(Arc::new(plugin)),
-                Kind::Loss | Kind::Advantage | Kind::Gate | Kind::Environment => {}
+                Kind::Loss | Kind::PairLoss | Kind::Advantage | Kind::Gate | Kind::Environment => {}
             }
         }
         set
@@ -173,7 +173,7 @@ impl JudgeSlots {
             Kind::GroupJudge => self.lists.groups.replace(Arc::new(plugin)),
             Kind::Hint => self.lists.hints.replace(Arc::new(plugin)),
             Kind::Filter => self.lists.filters.replace(Arc::new(plugin)),
-            Kind::Loss | Kind::Advantage | Kind::Gate | Kind::Environment => false,
+            Kind::Loss | Kind::PairLoss | Kind::Advantage | Kind::Gate | Kind::Environment => false,
         };
         self.clear_quarantine(&name, replaced)
     }

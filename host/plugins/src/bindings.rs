@@ -20,22 +20,23 @@ wasmtime::component::bindgen!({
     inline: "
         package clawhost:host@0.1.0;
         world wired {
-            import clawhost:plugin/types@0.1.1;
-            import clawhost:plugin/log@0.1.1;
-            import clawhost:plugin/context@0.1.1;
-            import clawhost:plugin/model@0.1.1;
-            import clawhost:plugin/state@0.1.1;
-            import clawhost:plugin/http@0.1.1;
-            import clawhost:plugin/sandbox@0.1.1;
-            import clawhost:plugin/display@0.1.1;
-            export clawhost:plugin/judge@0.1.1;
-            export clawhost:plugin/group-judge@0.1.1;
-            export clawhost:plugin/hint-extractor@0.1.1;
-            export clawhost:plugin/filter@0.1.1;
-            export clawhost:plugin/loss@0.1.1;
-            export clawhost:plugin/advantage@0.1.1;
-            export clawhost:plugin/gate@0.1.1;
-            export clawhost:plugin/environment@0.1.1;
+            import clawhost:plugin/types@0.1.2;
+            import clawhost:plugin/log@0.1.2;
+            import clawhost:plugin/context@0.1.2;
+            import clawhost:plugin/model@0.1.2;
+            import clawhost:plugin/state@0.1.2;
+            import clawhost:plugin/http@0.1.2;
+            import clawhost:plugin/sandbox@0.1.2;
+            import clawhost:plugin/display@0.1.2;
+            export clawhost:plugin/judge@0.1.2;
+            export clawhost:plugin/group-judge@0.1.2;
+            export clawhost:plugin/hint-extractor@0.1.2;
+            export clawhost:plugin/filter@0.1.2;
+            export clawhost:plugin/loss@0.1.2;
+            export clawhost:plugin/pair-loss@0.1.2;
+            export clawhost:plugin/advantage@0.1.2;
+            export clawhost:plugin/gate@0.1.2;
+            export clawhost:plugin/environment@0.1.2;
         }
     ",
     world: "clawhost:host/wired",
@@ -50,5 +51,5 @@ wasmtime::component::bindgen!({
 
 pub use clawhost::plugin::{context, display, http, log, model, sandbox, state, types};
 pub use exports::clawhost::plugin::{
-    advantage, environment, filter, gate, group_judge, hint_extractor, judge, loss,
+    advantage, environment, filter, gate, group_judge, hint_extractor, judge, loss, pair_loss,
 };

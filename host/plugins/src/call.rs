@@ -35,7 +35,7 @@ impl Kind {
     /// The default limits of a call of this kind.
     pub fn default_limits(self) -> Limits {
         match self {
-            Kind::Loss | Kind::Advantage => Limits::for_tensors(),
+            Kind::Loss | Kind::PairLoss | Kind::Advantage => Limits::for_tensors(),
             Kind::Environment => Limits::for_environments(),
             Kind::Judge | Kind::GroupJudge | Kind::Hint | Kind::Filter | Kind::Gate => {
                 Limits::default()

@@ -6,7 +6,7 @@ use wasmtime::component::{ComponentNamedList, Instance, InstancePre, Lift, Lower
 
 use crate::bindings::types::{Message, PluginError, Trajectory, Verdict};
 use crate::bindings::{
-    advantage, environment, filter, gate, group_judge, hint_extractor, judge, loss,
+    advantage, environment, filter, gate, group_judge, hint_extractor, judge, loss, pair_loss,
 };
 use crate::inspect::Interface;
 use crate::invoke::Stop;
@@ -21,6 +21,7 @@ pub(crate) enum Export {
     Hint(LinkedExport<hint_extractor::GuestIndices>),
     Filter(LinkedExport<filter::GuestIndices>),
     Loss(LinkedExport<loss::GuestIndices>),
+    PairLoss(LinkedExport<pair_loss::GuestIndices>),
     Advantage(LinkedExport<advantage::GuestIndices>),
     Gate(LinkedExport<gate::GuestIndices>),
     Environment(LinkedExport<environment::GuestIndices>),
@@ -66,7 +67,7 @@ macro_rules! indices {
         }
     )*};
 }
-indices!(judge group_judge hint_extractor filter loss advantage gate environment);
+indices!(judge group_judge hint_extractor filter loss pair_loss advantage gate environment);
 
 impl<I: Indices> LinkedExport<I> {
     fn new(pre: InstancePre<CallState>) -> wasmtime::Result<Self> {
@@ -97,6 +98,7 @@ impl Export {
             Kind::Hint => Export::Hint(LinkedExport::new(pre)?),
             Kind::Filter => Export::Filter(LinkedExport::new(pre)?),
             Kind::Loss => Export::Loss(LinkedExport::new(pre)?),
+            Kind::PairLoss => Export::PairLoss(LinkedExport::new(pre)?),
             Kind::Advantage => Export::Advantage(LinkedExport::new(pre)?),
             Kind::Gate => Export::Gate(LinkedExport::new(pre)?),
             Kind::Environment => Export::Environment(LinkedExport::new(pre)?),
@@ -124,6 +126,9 @@ fn check_types(kind: Kind, pre: &InstancePre<CallState>) -> wasmtime::Result<()>
         Kind::Loss => {
             interface.check::<(), (loss::Requirements,)>("describe")?;
             interface.check::<(&loss::Batch,), Returns<loss::Gradient>>("evaluate")
+        }
+        Kind::PairLoss => {
+            interface.check::<(&pair_loss::Batch,), Returns<pair_loss::Evaluation>>("evaluate")
         }
         Kind::Advantage => {
             interface.check::<(&[advantage::Sequence],), Returns<advantage::Estimate>>("compute")

@@ -18,6 +18,8 @@ pub enum Kind {
     Filter,
     /// A training objective.
     Loss,
+    /// A loss on preference pairs.
+    PairLoss,
     /// Estimates advantages from rewards.
     Advantage,
     /// Decides whether a new adapter is published.
@@ -28,12 +30,13 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in the order of the WIT package.
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 9] = [
         Kind::Judge,
         Kind::GroupJudge,
         Kind::Hint,
         Kind::Filter,
         Kind::Loss,
+        Kind::PairLoss,
         Kind::Advantage,
         Kind::Gate,
         Kind::Environment,
@@ -47,6 +50,7 @@ impl Kind {
             Kind::Hint => "hint-extractor",
             Kind::Filter => "filter",
             Kind::Loss => "loss",
+            Kind::PairLoss => "pair-loss",
             Kind::Advantage => "advantage",
             Kind::Gate => "gate",
             Kind::Environment => "environment",
@@ -61,6 +65,7 @@ impl Kind {
             Kind::Hint => "hint-plugin",
             Kind::Filter => "filter-plugin",
             Kind::Loss => "loss-plugin",
+            Kind::PairLoss => "pair-loss-plugin",
             Kind::Advantage => "advantage-plugin",
             Kind::Gate => "gate-plugin",
             Kind::Environment => "environment-plugin",
@@ -75,7 +80,9 @@ impl Kind {
                 matches!(capability, Log | Context | Model | State | Http)
             }
             Kind::Hint | Kind::Filter => matches!(capability, Log | Context | Model | State),
-            Kind::Loss | Kind::Advantage | Kind::Gate => matches!(capability, Log | Context),
+            Kind::Loss | Kind::PairLoss | Kind::Advantage | Kind::Gate => {
+                matches!(capability, Log | Context)
+            }
             Kind::Environment => {
                 matches!(capability, Log | Context | State | Http | Sandbox | Display)
             }

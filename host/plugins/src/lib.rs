@@ -102,3 +102,4 @@ pub use worlds::filter::Decision;
 pub use worlds::gate::{Candidate, Review};
 pub use worlds::hint::{Extraction, Hint, Placement};
 pub use worlds::loss::{LossBatch, LossGradient, Requirements};
+pub use worlds::pair_loss::{PairBatch, PairEvaluation, PairGradient, ScoredPair, ScoredReply};

@@ -642,6 +642,7 @@ mod tests {
                 trajectory: id.to_string(),
                 step: 0,
                 votes: Vec::new(),
+                judged: false,
                 weight: 1.0,
             });
             one
@@ -680,5 +681,64 @@ mod tests {
         let light = build_batch(light.to_vec(), &rules, &baselines);
         let light = light.unwrap().unwrap().chosen[1].advantage.unwrap();
         assert!((light + half / 4.0).abs() < 1e-5, "{light}");
+    }
+
+    #[test]
+    fn votes_on_steps_join_the_outcome_with_their_coefficient() {
+        let lineage = Lineage::default();
+        let episode = |id, reward, votes: &[f64]| {
+            let mut one = sample(id, reward);
+            one.group = "env/round-1/sum".to_owned();
+            one.provenance.episode = Some(clawhost_journal::EpisodeStep {
+                trajectory: id.to_string(),
+                step: 0,
+                votes: votes.to_vec(),
+                judged: true,
+                weight: 1.0,
+            });
+            one
+        };
+        let advantages = |step_coefficient| {
+            let rules = BatchRules {
+                batch: 8,
+                episode_estimator: EstimatorConfig {
+                    step_coefficient,
+                    ..Estimator::Step.into()
+                },
+                ..rules(&lineage, Estimator::Raw)
+            };
+            let queue = vec![
+                episode(1, 1.0, &[1.0]),
+                episode(2, -1.0, &[0.5, -0.5]),
+                episode(3, -1.0, &[-1.0]),
+                // Its judge gave no vote, so it is part of no mean.
+                episode(4, 1.0, &[]),
+            ];
+            let batch = build_batch(queue, &rules, &Baselines::new(0.5, 0.0));
+            let batch = batch.unwrap().unwrap();
+            let (id, reason) = &batch.dropped[0];
+            assert_eq!((id.0, batch.dropped.len()), (4, 1));
+            assert!(reason.contains("not a vote of 0"), "{reason}");
+            let mut found: Vec<(i64, f64)> = batch
+                .chosen
+                .iter()
+                .map(|one| (one.sample.id.0, one.advantage.unwrap()))
+                .collect();
+            found.sort_by_key(|(id, _)| *id);
+            found
+        };
+        // Scores 1.2, -1 and -1.2: mean -1/3, deviation sqrt(1.773333) = 1.331666.
+        let judged = [1.151440, -0.500626, -0.650813];
+        // Scores 1, -1 and -1: mean -1/3, deviation sqrt(4/3) = 1.154701.
+        let outcome = [1.154700, -0.577350, -0.577350];
+        for (coefficient, expected) in [(0.2, judged), (0.0, outcome)] {
+            let found = advantages(coefficient);
+            for ((_, advantage), expected) in found.iter().zip(expected) {
+                assert!(
+                    (advantage - expected).abs() < 1e-5,
+                    "{coefficient}: {found:?}"
+                );
+            }
+        }
     }
 }

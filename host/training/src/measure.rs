@@ -137,6 +137,7 @@ pub fn measure_updates(
             active: 0,
             options: &load.options,
             component: None,
+            pair_component: None,
             seed: load.options.seed,
             stop: &stop,
         };

@@ -56,12 +56,17 @@ fn episode(provenance: &SampleProvenance) -> Option<EpisodePosition<'_>> {
 
 /// What this estimator needs and the sample lacks; none if it lacks nothing.
 pub(crate) fn missing_input(estimator: Estimator, sample: &SampleRecord) -> Option<&'static str> {
-    let is_missing = estimator == Estimator::Step
-        && sample.reward.is_some()
-        && episode(&sample.provenance).is_none();
-    is_missing.then_some(
-        "training.estimator = \"step\" needs its trajectory and step, which come from environments",
-    )
+    if estimator != Estimator::Step || sample.reward.is_none() {
+        return None;
+    }
+    if episode(&sample.provenance).is_none() {
+        return Some(
+            "training.estimator = \"step\" needs its trajectory and step, which come from environments",
+        );
+    }
+    let episode = sample.provenance.episode.as_ref();
+    let unjudged = episode.is_some_and(|episode| episode.judged && episode.votes.is_empty());
+    unjudged.then_some("its step judge gave no vote, which is not a vote of 0")
 }
 
 /// The estimator's input for a sample with this reward, with the penalty of `training.advantage.overlong_length`.
@@ -191,6 +196,7 @@ mod tests {
                 trajectory: "t".to_owned(),
                 step: 2,
                 votes: votes.to_vec(),
+                judged: false,
                 weight: 1.0,
             }),
             ..SampleProvenance::default()
@@ -208,6 +214,13 @@ mod tests {
         assert_eq!(missing_input(Estimator::Group, &live), None);
         live.provenance = whole;
         assert_eq!(missing_input(Estimator::Step, &live), None);
+        // A judge that gave no vote did not vote 0.
+        live.provenance = unjudged;
+        assert_eq!(missing_input(Estimator::Step, &live), None);
+        live.provenance.episode.as_mut().unwrap().judged = true;
+        let missing = missing_input(Estimator::Step, &live).unwrap();
+        assert!(missing.contains("not a vote of 0"), "{missing}");
+        assert_eq!(missing_input(Estimator::Group, &live), None);
     }
 
     #[test]

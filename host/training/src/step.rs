@@ -314,6 +314,7 @@ impl StepInputs<'_> {
             active: self.current.version,
             options: self.options,
             component,
+            pair_component: self.components.pair_loss(version),
             seed: self.options.seed ^ version.rotate_left(32),
             stop: self.stop,
         };

@@ -8,7 +8,7 @@ use clawhost_plugins::Fault;
 
 use crate::auxiliary::material::AuxiliaryMaterial;
 use crate::batch_sample::BatchSample;
-use crate::component::{LossComponent, StepComponent};
+use crate::component::{LossComponent, PairLossComponent, StepComponent};
 use crate::distillation::teacher::RemoteTeacher;
 use crate::loss::LossError;
 use crate::optimizer::OptimizerState;
@@ -34,6 +34,8 @@ pub(crate) struct UpdateTask<'a> {
     pub(crate) options: &'a TrainingOptions,
     /// Replaces the native loss.
     pub(crate) component: Option<StepComponent<'a, LossComponent>>,
+    /// The loss of pairs if `training.pairs.loss` is that of a component.
+    pub(crate) pair_component: Option<StepComponent<'a, PairLossComponent>>,
     /// Seed of the sample order when there are several minibatches.
     pub(crate) seed: u64,
     /// Set when the server shuts down.

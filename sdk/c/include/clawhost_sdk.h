@@ -1,7 +1,7 @@
 // The SDK for clawhost plugins in C.
 //
 // Include the header of the plugin's kind (clawhost_judge.h, clawhost_group_judge.h, clawhost_hint.h,
-// clawhost_loss.h, clawhost_advantage.h) and implement the function that it declares. This header
+// clawhost_filter.h, clawhost_loss.h, clawhost_pair_loss.h, clawhost_advantage.h, clawhost_gate.h) and implement the function that it declares. This header
 // has helpers for conversations and results; each build generates "clawhost.h" from the folder wit.
 //
 // Memory: the host creates a fresh instance for each call and drops it with its memory afterwards,

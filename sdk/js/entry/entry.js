@@ -3,4 +3,5 @@ import { wrapExports } from "./guard.js";
 
 const log = null;
 
-export const { judge, groupJudge, hintExtractor, loss, advantage, environment } = wrapExports(plugin, log);
+export const { judge, groupJudge, hintExtractor, filter, loss, pairLoss, advantage, gate, environment } =
+  wrapExports(plugin, log);

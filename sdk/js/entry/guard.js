@@ -8,8 +8,11 @@ const FUNCTIONS = {
   judge: ["scoreTurn"],
   groupJudge: ["scoreGroup"],
   hintExtractor: ["extract"],
+  filter: ["decide"],
   loss: ["evaluate"],
+  pairLoss: ["evaluate"],
   advantage: ["compute"],
+  gate: ["review"],
 };
 const SESSION = ["step", "grade", "close"];
 

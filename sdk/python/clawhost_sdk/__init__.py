@@ -1,7 +1,7 @@
 """Write a clawhost plugin in Python.
 
 A plugin is one module with one class, named after what it exports: `Judge`, `GroupJudge`,
-`HintExtractor`, `Loss`, `Advantage`, or `Session` for an environment. Its base class and the types
+`HintExtractor`, `Filter`, `Loss`, `PairLoss`, `Advantage`, `Gate`, or `Session` for an environment. Its base class and the types
 of the contract come from `wit_world`, which the build generates from the folder `wit`; this package
 adds what is needed to read conversations and to make answers.
 

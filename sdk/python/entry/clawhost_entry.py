@@ -20,8 +20,11 @@ _METHODS = {
     "Judge": ("score_turn",),
     "GroupJudge": ("score_group",),
     "HintExtractor": ("extract",),
+    "Filter": ("decide",),
     "Loss": ("evaluate",),
+    "PairLoss": ("evaluate",),
     "Advantage": ("compute",),
+    "Gate": ("review",),
 }
 # Functions whose result cannot be an error.
 _WITHOUT_ERROR = {"Loss": ("describe",)}

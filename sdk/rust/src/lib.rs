@@ -23,7 +23,7 @@
 //! clawhost_sdk::export_judge!(Polite);
 //! ```
 //!
-//! The other kinds work the same way: [`GroupJudge`], [`HintExtractor`], [`Filter`], [`Loss`], [`Advantage`], [`Gate`] and [`Environment`],
+//! The other kinds work the same way: [`GroupJudge`], [`HintExtractor`], [`Filter`], [`Loss`], [`PairLoss`], [`Advantage`], [`Gate`] and [`Environment`],
 //! each with its `export_…!` macro and, where needed, a module with its types. A component is exactly one kind of plugin.
 //!
 //! A judge cannot keep data between calls: the host creates a fresh instance for each call. The logic is ordinary Rust
@@ -37,12 +37,15 @@ pub mod bindings;
 mod conversation;
 pub mod environment;
 pub mod filter;
+#[cfg(any(test, target_arch = "wasm32"))]
+mod first_block;
 pub mod gate;
 mod group_judge;
 pub mod hint;
 mod judge;
 pub mod log;
 pub mod loss;
+pub mod pair_loss;
 pub mod settings;
 mod tokens;
 mod verdict;
@@ -73,4 +76,9 @@ pub use judge::Judge;
 #[doc(hidden)]
 pub use judge::answer;
 pub use loss::Loss;
+pub use pair_loss::PairLoss;
 pub use settings::Settings;
+
+#[cfg(target_arch = "wasm32")]
+#[global_allocator]
+static ALLOCATOR: first_block::FirstBlock = first_block::FirstBlock::new();

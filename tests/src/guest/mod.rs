@@ -94,7 +94,7 @@ impl Guest {
             trick.map(|(_, body)| *body)
         };
         let plain = |of: &str| cleared(body(of).unwrap_or("(i32.const 0)"));
-        let new = ("clawhost:plugin/environment@0.1.1", "[resource-new]session");
+        let new = ("clawhost:plugin/environment@0.1.2", "[resource-new]session");
         let mut guest = Guest::new("environment");
         guest.imported.push_str(&format!(
             "(import \"[export]{}\" \"{}\" (func $new (param i32) (result i32)))",
@@ -109,14 +109,14 @@ impl Guest {
             .exporting("[method]session.grade", "(param $self i32)", &plain("grade"))
             .exporting("[method]session.close", "(param $self i32)", &plain("close"))
             .with(&format!(
-                "(func (export \"clawhost:plugin/environment@0.1.1#[dtor]session\") (param $self i32) {})",
+                "(func (export \"clawhost:plugin/environment@0.1.2#[dtor]session\") (param $self i32) {})",
                 body("[dtor]").unwrap_or_default()
             ))
     }
 
     fn exporting(mut self, function: &str, parameters: &str, body: &str) -> Guest {
         self.exported.push_str(&format!(
-            "(func (export \"clawhost:plugin/{}@0.1.1#{function}\") {parameters} (result i32) (local $n i32) {body})\n",
+            "(func (export \"clawhost:plugin/{}@0.1.2#{function}\") {parameters} (result i32) (local $n i32) {body})\n",
             self.contract
         ));
         self
@@ -159,7 +159,7 @@ impl Guest {
     /// Adds a post-return function of `score-turn`.
     pub fn afterwards(self, body: &str) -> Guest {
         self.with(&format!(
-            "(func (export \"cabi_post_clawhost:plugin/judge@0.1.1#score-turn\") (param i32) {body})"
+            "(func (export \"cabi_post_clawhost:plugin/judge@0.1.2#score-turn\") (param i32) {body})"
         ))
     }
 
@@ -177,7 +177,7 @@ impl Guest {
             world.push_str(&format!("import {import};"));
         }
         let wit = format!(
-            "package test:fixture; {} world fixture {{ {world} export clawhost:plugin/{}@0.1.1; }}",
+            "package test:fixture; {} world fixture {{ {world} export clawhost:plugin/{}@0.1.2; }}",
             wasi::PACKAGES,
             self.contract
         );
@@ -217,15 +217,15 @@ pub fn store(at: u32, value: u32) -> String {
 }
 
 /// Call context and settings.
-pub const CONTEXT: &str = "clawhost:plugin/context@0.1.1";
+pub const CONTEXT: &str = "clawhost:plugin/context@0.1.2";
 /// Log lines.
-pub const LOG: &str = "clawhost:plugin/log@0.1.1";
+pub const LOG: &str = "clawhost:plugin/log@0.1.2";
 /// Models.
-pub const MODEL: &str = "clawhost:plugin/model@0.1.1";
+pub const MODEL: &str = "clawhost:plugin/model@0.1.2";
 /// Durable state.
-pub const STATE: &str = "clawhost:plugin/state@0.1.1";
+pub const STATE: &str = "clawhost:plugin/state@0.1.2";
 /// HTTP exchanges.
-pub const HTTP: &str = "clawhost:plugin/http@0.1.1";
+pub const HTTP: &str = "clawhost:plugin/http@0.1.2";
 
 impl Guest {
     /// Imports `$setting(key, result address)`.

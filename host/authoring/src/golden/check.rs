@@ -88,13 +88,18 @@ async fn run(
     };
     compare("the answer", &golden.expect, &answer)?;
     script.end()?;
-    match (plugin.kind(), &golden.batch) {
-        (Kind::Loss, _) if golden.stop_gradient => Ok(Some(
+    let call = context(golden, limits);
+    match (&golden.batch, &golden.pairs) {
+        _ if !matches!(plugin.kind(), Kind::Loss | Kind::PairLoss) => Ok(None),
+        _ if golden.stop_gradient => Ok(Some(
             "partials not compared with slopes: the transcript says stop_gradient".to_owned(),
         )),
-        (Kind::Loss, Some(batch)) => slopes::compare(plugin, context(golden, limits), batch)
-            .await
-            .map(Some),
+        (Some(batch), _) if plugin.kind() == Kind::Loss => {
+            slopes::compare(plugin, call, batch).await.map(Some)
+        }
+        (_, Some(pairs)) if plugin.kind() == Kind::PairLoss => {
+            slopes::compare_pairs(plugin, call, pairs).await.map(Some)
+        }
         _ => Ok(None),
     }
 }
@@ -149,6 +154,10 @@ async fn answer(plugin: &Plugin, call: CallContext, golden: &Golden) -> Result<V
                 "metrics": found.metrics,
                 "requirements": needs,
             }))
+        }
+        Kind::PairLoss => {
+            let pairs = golden.pairs.as_ref().ok_or_else(|| lacks("pairs"))?;
+            written(&result(plugin.evaluate_pairs(call, pairs.clone()).await)?)
         }
         Kind::Advantage => {
             let found = result(plugin.compute_advantages(call, &golden.sequences).await)?;

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clawhost_chat::{AssistantMessage, Message};
-use clawhost_plugins::{Candidate, EpisodeTask, LossBatch, RewardedSequence, Trajectory};
+use clawhost_plugins::{
+    Candidate, EpisodeTask, LossBatch, PairBatch, RewardedSequence, Trajectory,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -13,7 +15,7 @@ use crate::error::AuthoringError;
 use crate::script::Exchange;
 
 /// One transcript. Which fields it has depends on the kind of plugin: `turn` or `turns` for a judge
-/// and a hint extractor, and with `reward` for a filter, `group` for a group judge, `batch` for a loss, `sequences` for an advantage
+/// and a hint extractor, and with `reward` for a filter, `group` for a group judge, `batch` for a loss, `pairs` for a pair loss, `sequences` for an advantage
 /// estimator, `task` for an environment.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,6 +41,8 @@ pub struct Golden {
     pub group: Vec<GoldenTurn>,
     /// A microbatch; tensors that are not there are empty.
     pub batch: Option<LossBatch>,
+    /// A microbatch of preference pairs.
+    pub pairs: Option<PairBatch>,
     /// The loss holds a part of itself constant, so its partials are not the slopes of its value and are
     /// not compared with them. Default false.
     #[serde(default)]

@@ -9,7 +9,7 @@
 //! the tolerance that its rounding needs. At a kink, such as the edge of a clip, every slope between those
 //! of the two sides is right.
 
-use clawhost_plugins::{CallContext, LossBatch, Plugin, Requirements};
+use clawhost_plugins::{CallContext, CallResult, LossBatch, PairBatch, Plugin, Requirements};
 
 use super::call::result;
 
@@ -56,7 +56,7 @@ impl Input {
     }
 }
 
-/// One number of an input.
+/// One number of the input of a loss.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     input: Input,
@@ -64,8 +64,6 @@ struct Place {
     at: usize,
     /// Numbers that the tensor has for each token.
     width: usize,
-    /// The partial that the loss gave.
-    partial: f32,
 }
 
 impl std::fmt::Display for Place {
@@ -78,72 +76,160 @@ impl std::fmt::Display for Place {
     }
 }
 
+/// The logprob of one token of a pair.
+#[derive(Debug, Clone, Copy)]
+struct PairPlace {
+    pair: usize,
+    is_chosen: bool,
+    token: usize,
+}
+
+impl std::fmt::Display for PairPlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let reply = if self.is_chosen { "chosen" } else { "rejected" };
+        write!(
+            f,
+            "logprob of token {} of the {reply} reply of pair {}",
+            self.token, self.pair
+        )
+    }
+}
+
+/// A partial that the loss gave.
+#[derive(Debug, Clone, Copy)]
+struct Partial<P> {
+    place: P,
+    partial: f32,
+    /// The loss that it is the partial of.
+    here: f64,
+}
+
 /// Compares partials with slopes; returns how many there were, or which one is wrong.
 pub(super) async fn compare(
     plugin: &Plugin,
     call: CallContext,
     batch: &LossBatch,
 ) -> Result<String, String> {
-    let needs =
-        result(plugin.describe_loss(call.clone()).await).map_err(|failure| failure.to_string())?;
-    let mut probe = LossProbe {
-        plugin,
-        call,
-        needs,
-        batch: batch.clone(),
-    };
-    let gradient = result(
-        plugin
-            .evaluate_loss(probe.call.clone(), needs, batch.clone())
-            .await,
-    )
-    .map_err(|failure| failure.to_string())?;
-    let places: Vec<Place> = [
+    let needs = checked(plugin.describe_loss(call.clone()).await)?;
+    let found = plugin.evaluate_loss(call.clone(), needs, batch.clone());
+    let gradient = checked(found.await)?;
+    let here = gradient.loss;
+    let partials = [
         (Input::Logprob, 1, gradient.d_logprob),
         (Input::Topk, needs.k as usize, gradient.d_topk),
         (Input::Entropy, 1, gradient.d_entropy),
     ]
     .into_iter()
     .flat_map(|(input, width, partials)| {
-        let place = move |(at, partial)| Place {
-            input,
-            at,
-            width: width.max(1),
+        let width = width.max(1);
+        let partial = move |(at, partial)| Partial {
+            place: Place { input, at, width },
             partial,
+            here,
         };
-        partials.into_iter().enumerate().map(place)
+        partials.into_iter().enumerate().map(partial)
     })
     .collect();
-    let skip = places.len().div_ceil(MOST).max(1);
-    let chosen: Vec<Place> = places.iter().copied().step_by(skip).collect();
-    let mut step = STEP;
-    for place in &chosen {
-        let mut slope = probe.slope(*place, gradient.loss, step).await?;
+    let probe = LossProbe {
+        plugin,
+        call,
+        needs,
+        batch: batch.clone(),
+    };
+    compare_all(probe, partials).await
+}
+
+/// As [`compare`], of a loss on pairs.
+pub(super) async fn compare_pairs(
+    plugin: &Plugin,
+    call: CallContext,
+    batch: &PairBatch,
+) -> Result<String, String> {
+    let found = checked(plugin.evaluate_pairs(call.clone(), batch.clone()).await)?;
+    let mut partials = Vec::new();
+    for (pair, gradient) in found.gradients.into_iter().enumerate() {
+        let here = gradient.loss;
+        for (is_chosen, values) in [(true, gradient.d_chosen), (false, gradient.d_rejected)] {
+            let partial = |(token, partial)| Partial {
+                place: PairPlace {
+                    pair,
+                    is_chosen,
+                    token,
+                },
+                partial,
+                here,
+            };
+            partials.extend(values.into_iter().enumerate().map(partial));
+        }
+    }
+    let batch = batch.clone();
+    compare_all(
+        PairProbe {
+            plugin,
+            call,
+            batch,
+        },
+        partials,
+    )
+    .await
+}
+
+async fn compare_all<P: Probe>(
+    mut probe: P,
+    partials: Vec<Partial<P::Place>>,
+) -> Result<String, String> {
+    let skip = partials.len().div_ceil(MOST).max(1);
+    let chosen = partials.iter().copied().step_by(skip);
+    let (mut step, mut compared) = (STEP, 0);
+    for Partial {
+        place,
+        partial,
+        here,
+    } in chosen
+    {
+        let mut slope = slope(&mut probe, place, here, step).await?;
         if step == STEP && slope.is_coarse {
             step = COARSE_STEP;
-            slope = probe.slope(*place, gradient.loss, step).await?;
+            slope = self::slope(&mut probe, place, here, step).await?;
         }
-        if !slope.allows(f64::from(place.partial)) {
+        if !slope.allows(f64::from(partial)) {
             return Err(format!(
-                "the gradient is wrong: the partial by {place} is {}, but the slope of the loss there is {}; a loss that \
+                "the gradient is wrong: the partial by {place} is {partial}, but the slope of the loss there is {}; a loss that \
                  holds a part of itself constant says \"stop_gradient\": true in its transcript",
-                place.partial,
                 slope.shown()
             ));
         }
+        compared += 1;
     }
-    Ok(if chosen.len() == places.len() {
-        format!("{} partials are the slopes of the loss", places.len())
+    Ok(if compared == partials.len() {
+        format!("{compared} partials are the slopes of the loss")
     } else {
         format!(
-            "{} of {} partials are the slopes of the loss",
-            chosen.len(),
-            places.len()
+            "{compared} of {} partials are the slopes of the loss",
+            partials.len()
         )
     })
 }
 
-/// A loss and the batch that it is evaluated on.
+/// The result of a call, or why there is none.
+fn checked<T>(called: CallResult<T>) -> Result<T, String> {
+    result(called).map_err(|failure| failure.to_string())
+}
+
+/// A loss and the input that it is evaluated on.
+trait Probe {
+    /// Where one number of the input is.
+    type Place: Copy + std::fmt::Display;
+
+    fn value(&mut self, place: Self::Place) -> Result<f32, String>;
+
+    /// Whether the number can have this value.
+    fn holds(place: Self::Place, value: f32) -> bool;
+
+    /// The loss when the number has this value.
+    async fn loss_with(&mut self, place: Self::Place, value: f32) -> Result<f64, String>;
+}
+
 struct LossProbe<'a> {
     plugin: &'a Plugin,
     call: CallContext,
@@ -151,65 +237,8 @@ struct LossProbe<'a> {
     batch: LossBatch,
 }
 
-impl LossProbe<'_> {
-    /// The slopes on both sides of a place, where the input can go there.
-    async fn slope(&mut self, place: Place, here: f64, step: f32) -> Result<Slope, String> {
-        let x = self.value(place)?;
-        let mut slope = Slope {
-            sides: Vec::new(),
-            noise: 0.0,
-            is_coarse: is_f32(here),
-        };
-        let step = step * x.abs().max(1.0);
-        for signed in [-step, step] {
-            // What is at the edge of its range goes one way only. An input that is out of range
-            // already goes both ways.
-            if place.input.holds(x) && !place.input.holds(x + signed) {
-                continue;
-            }
-            let near = self.difference(place, x, here, signed / 2.0).await?;
-            let far = self.difference(place, x, here, signed).await?;
-            slope.is_coarse &= near.is_coarse && far.is_coarse;
-            // Two steps show how the slope itself changes, and so what it is at the place.
-            slope.sides.push(2.0 * near.slope - far.slope);
-        }
-        let rounding = if slope.is_coarse {
-            f64::from(f32::EPSILON)
-        } else {
-            f64::EPSILON
-        };
-        slope.noise = 16.0 * rounding * here.abs() / f64::from(step);
-        Ok(slope)
-    }
-
-    /// How the loss differs when the input does.
-    async fn difference(
-        &mut self,
-        place: Place,
-        x: f32,
-        here: f64,
-        step: f32,
-    ) -> Result<Difference, String> {
-        let moved = x + step;
-        let there = self.loss_with(place, moved).await?;
-        Ok(Difference {
-            slope: (there - here) / (f64::from(moved) - f64::from(x)),
-            is_coarse: is_f32(there),
-        })
-    }
-
-    async fn loss_with(&mut self, place: Place, value: f32) -> Result<f64, String> {
-        let mut batch = self.batch.clone();
-        place.input.values(&mut batch)[place.at] = value;
-        let call = self.call.clone();
-        let found = self.plugin.evaluate_loss(call, self.needs, batch).await;
-        match result(found) {
-            Ok(found) => Ok(found.loss),
-            Err(failure) => Err(format!(
-                "the gradient cannot be checked: with {value} as {place}: {failure}"
-            )),
-        }
-    }
+impl Probe for LossProbe<'_> {
+    type Place = Place;
 
     fn value(&mut self, place: Place) -> Result<f32, String> {
         let values = place.input.values(&mut self.batch);
@@ -220,6 +249,113 @@ impl LossProbe<'_> {
             )
         })
     }
+
+    fn holds(place: Place, value: f32) -> bool {
+        place.input.holds(value)
+    }
+
+    async fn loss_with(&mut self, place: Place, value: f32) -> Result<f64, String> {
+        let mut batch = self.batch.clone();
+        place.input.values(&mut batch)[place.at] = value;
+        let call = self.call.clone();
+        let found = self.plugin.evaluate_loss(call, self.needs, batch).await;
+        Ok(moved(found, place, value)?.loss)
+    }
+}
+
+struct PairProbe<'a> {
+    plugin: &'a Plugin,
+    call: CallContext,
+    batch: PairBatch,
+}
+
+impl PairProbe<'_> {
+    fn logprobs(batch: &mut PairBatch, place: PairPlace) -> &mut Vec<f32> {
+        let pair = &mut batch.pairs[place.pair];
+        match place.is_chosen {
+            true => &mut pair.chosen.logprob,
+            false => &mut pair.rejected.logprob,
+        }
+    }
+}
+
+impl Probe for PairProbe<'_> {
+    type Place = PairPlace;
+
+    fn value(&mut self, place: PairPlace) -> Result<f32, String> {
+        let values = Self::logprobs(&mut self.batch, place);
+        let value = values.get(place.token).copied();
+        value.ok_or_else(|| format!("the transcript has no {place}"))
+    }
+
+    fn holds(_: PairPlace, value: f32) -> bool {
+        Input::Logprob.holds(value)
+    }
+
+    async fn loss_with(&mut self, place: PairPlace, value: f32) -> Result<f64, String> {
+        let mut batch = self.batch.clone();
+        Self::logprobs(&mut batch, place)[place.token] = value;
+        let found = self.plugin.evaluate_pairs(self.call.clone(), batch).await;
+        Ok(moved(found, place, value)?.gradients[place.pair].loss)
+    }
+}
+
+/// The result of a call with a moved number.
+fn moved<T>(called: CallResult<T>, place: impl std::fmt::Display, value: f32) -> Result<T, String> {
+    checked(called).map_err(|failure| {
+        format!("the gradient cannot be checked: with {value} as {place}: {failure}")
+    })
+}
+
+/// The slopes on both sides of a place, where the input can go there.
+async fn slope<P: Probe>(
+    probe: &mut P,
+    place: P::Place,
+    here: f64,
+    step: f32,
+) -> Result<Slope, String> {
+    let x = probe.value(place)?;
+    let mut slope = Slope {
+        sides: Vec::new(),
+        noise: 0.0,
+        is_coarse: is_f32(here),
+    };
+    let step = step * x.abs().max(1.0);
+    for signed in [-step, step] {
+        // What is at the edge of its range goes one way only. An input that is out of range
+        // already goes both ways.
+        if P::holds(place, x) && !P::holds(place, x + signed) {
+            continue;
+        }
+        let near = difference(probe, place, x, here, signed / 2.0).await?;
+        let far = difference(probe, place, x, here, signed).await?;
+        slope.is_coarse &= near.is_coarse && far.is_coarse;
+        // Two steps show how the slope itself changes, and so what it is at the place.
+        slope.sides.push(2.0 * near.slope - far.slope);
+    }
+    let rounding = if slope.is_coarse {
+        f64::from(f32::EPSILON)
+    } else {
+        f64::EPSILON
+    };
+    slope.noise = 16.0 * rounding * here.abs() / f64::from(step);
+    Ok(slope)
+}
+
+/// How the loss differs when the input does.
+async fn difference<P: Probe>(
+    probe: &mut P,
+    place: P::Place,
+    x: f32,
+    here: f64,
+    step: f32,
+) -> Result<Difference, String> {
+    let moved = x + step;
+    let there = probe.loss_with(place, moved).await?;
+    Ok(Difference {
+        slope: (there - here) / (f64::from(moved) - f64::from(x)),
+        is_coarse: is_f32(there),
+    })
 }
 
 struct Difference {

@@ -124,6 +124,27 @@ async fn partials_that_are_slopes_pass() {
     assert!(found.gradient.unwrap().starts_with("10 partials"));
 }
 
+/// A pair with a masked token, on which the policy is not the base model.
+fn pairs() -> Value {
+    json!({"pairs": [{
+        "chosen": {"tokens": [5, 6, 7], "mask": [1, 0, 1], "logprob": [-0.5, -3.0, -1.0], "ref_logprob": [-1.0, -2.0, -1.5]},
+        "rejected": {"tokens": [8], "mask": [1], "logprob": [-2.0], "ref_logprob": [-0.5]},
+    }]})
+}
+
+#[tokio::test]
+async fn partials_of_a_loss_on_pairs_are_compared_with_slopes() {
+    let golden = json!({"pairs": pairs(), "settings": {"beta": 0.5}, "expect": {}});
+    let found = checked("loss-dpo", golden).await;
+    assert_eq!(found.outcome, Ok(()));
+    assert_eq!(
+        found.gradient.unwrap(),
+        "4 partials are the slopes of the loss"
+    );
+    let found = checked("loss-dpo", json!({"batch": batch(), "expect": {}})).await;
+    assert!(found.outcome.unwrap_err().contains("\"pairs\""));
+}
+
 /// CISPO's weight depends on the log-prob and is held constant, so its partials are wrong as slopes.
 #[tokio::test]
 async fn a_partial_that_is_no_slope_fails_with_its_token_and_both_numbers() {

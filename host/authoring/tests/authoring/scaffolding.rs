@@ -85,7 +85,7 @@ fn the_contract_in_the_folder_is_the_contract() {
             let own = fs::read_to_string(dir.path().join(copy).join(file)).unwrap();
             assert_eq!(own, fs::read_to_string(contract.join(file)).unwrap());
             assert!(
-                own.contains("package clawhost:plugin@0.1.1;"),
+                own.contains("package clawhost:plugin@0.1.2;"),
                 "world.wit names it"
             );
         }
@@ -114,11 +114,11 @@ fn a_world_offers_what_its_kind_may_ask_for_and_asks_for_nothing() {
     };
     let judge = world(Kind::Judge);
     assert!(
-        judge.contains("    // import clawhost:plugin/http@0.1.1;"),
+        judge.contains("    // import clawhost:plugin/http@0.1.2;"),
         "{judge}"
     );
     assert!(!judge.contains("sandbox"));
-    assert!(judge.contains("export clawhost:plugin/judge@0.1.1;"));
+    assert!(judge.contains("export clawhost:plugin/judge@0.1.2;"));
     let asked = |world: &str| {
         world
             .lines()
@@ -131,7 +131,7 @@ fn a_world_offers_what_its_kind_may_ask_for_and_asks_for_nothing() {
         "log and context need no grant; nothing else is asked for"
     );
     assert!(!world(Kind::Loss).contains("// import"));
-    assert!(world(Kind::Environment).contains("// import clawhost:plugin/sandbox@0.1.1;"));
+    assert!(world(Kind::Environment).contains("// import clawhost:plugin/sandbox@0.1.2;"));
 }
 
 #[test]

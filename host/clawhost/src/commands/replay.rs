@@ -14,7 +14,7 @@ use clap::Args;
 use clawhost_journal::{Journal, TurnId};
 use clawhost_judging::{RejudgeResult, Rejudger};
 use clawhost_plugins::{HostOptions, Kind};
-use clawhost_training::Components;
+use clawhost_training::{ComponentOptions, Components};
 
 use super::explain::find_session;
 use crate::capabilities::{Internet, PluginState};
@@ -168,12 +168,16 @@ impl ReplayPanel {
                 digest: judge.digest().to_owned(),
             })
             .collect();
-        // A loss component does not change rewards or advantages, so it is not needed.
+        // Losses do not change rewards or advantages, so their components are not needed.
         let estimators = loaded.of_kinds(&[Kind::Advantage]);
+        let calls = ComponentOptions {
+            pair_loss: false,
+            ..component_calls(config)
+        };
         Ok(Self {
             judge_ids,
             rejudger: Rejudger::new(judges, config.judging_options(), config.plugins.clone()),
-            components: Components::new(&estimators, &component_calls(config)).await?,
+            components: Components::new(&estimators, &calls).await?,
         })
     }
 

@@ -132,10 +132,10 @@ mod tests {
     #[test]
     fn imports_with_side_effects_require_grants() {
         for (import, expected) in [
-            ("clawhost:plugin/model@0.1.1", true),
-            ("clawhost:plugin/http@0.1.1", true),
-            ("clawhost:plugin/log@0.1.1", false),
-            ("clawhost:plugin/types@0.1.1", false),
+            ("clawhost:plugin/model@0.1.2", true),
+            ("clawhost:plugin/http@0.1.2", true),
+            ("clawhost:plugin/log@0.1.2", false),
+            ("clawhost:plugin/types@0.1.2", false),
             ("wasi:io/streams@0.2.6", false),
         ] {
             assert_eq!(requires_grant(import), expected, "{import}");

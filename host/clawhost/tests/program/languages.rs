@@ -101,6 +101,7 @@ impl Language {
         };
         let text = fs::read_to_string(path).unwrap();
         text.replace("\"../clawhost.js\"", "\"./sdk/js/clawhost.js\"")
+            .replace("\"../host.js\"", "\"./sdk/js/host.js\"")
     }
 }
 
@@ -219,14 +220,14 @@ macro_rules! language {
     };
 }
 
-language!(rust, RUST, judge: "judge", group_judge: "group-judge", hint: "hint", loss: "loss",
-    advantage: "advantage", environment: "environment");
-language!(python, PYTHON, judge: "judge", group_judge: "group-judge", hint: "hint", loss: "loss",
-    advantage: "advantage", environment: "environment");
-language!(js, JS, judge: "judge", group_judge: "group-judge", hint: "hint", loss: "loss",
-    advantage: "advantage", environment: "environment");
-language!(c, C, judge: "judge", group_judge: "group-judge", hint: "hint", loss: "loss",
-    advantage: "advantage");
+language!(rust, RUST, judge: "judge", group_judge: "group-judge", hint: "hint", filter: "filter",
+    loss: "loss", pair_loss: "pair-loss", advantage: "advantage", gate: "gate", environment: "environment");
+language!(python, PYTHON, judge: "judge", group_judge: "group-judge", hint: "hint", filter: "filter",
+    loss: "loss", pair_loss: "pair-loss", advantage: "advantage", gate: "gate", environment: "environment");
+language!(js, JS, judge: "judge", group_judge: "group-judge", hint: "hint", filter: "filter",
+    loss: "loss", pair_loss: "pair-loss", advantage: "advantage", gate: "gate", environment: "environment");
+language!(c, C, judge: "judge", group_judge: "group-judge", hint: "hint", filter: "filter",
+    loss: "loss", pair_loss: "pair-loss", advantage: "advantage", gate: "gate");
 
 fn check_compiler_errors(language: Language) {
     if !tools_enabled() {

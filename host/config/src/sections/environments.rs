@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::rules::{OptionsError, require};
-use crate::sections::training::{AdapterScope, TrainingMethod, TrainingOptions};
+use crate::sections::training::{AdapterScope, Estimator, TrainingMethod, TrainingOptions};
 
 /// One `[[environments]]` entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -32,6 +32,10 @@ pub struct EnvironmentConfig {
     /// Maximum tokens of a reply. Default 512.
     #[serde(default = "max_tokens")]
     pub max_tokens: u32,
+    /// A judge component that votes on every reply. `training.advantage.step_coef` times the mean of the votes is added to the
+    /// reward of the episode; a reply whose judge fails has no vote. It is loaded at the start. Default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_judge: Option<PathBuf>,
 }
 
 fn weight() -> f64 {
@@ -65,6 +69,7 @@ impl EnvironmentConfig {
             group: group(),
             max_steps: max_steps(),
             max_tokens: max_tokens(),
+            step_judge: None,
         }
     }
 
@@ -103,6 +108,19 @@ impl EnvironmentConfig {
     }
 }
 
+/// Checks that the estimator of episodes uses the votes of a step judge.
+///
+/// # Errors
+/// `training.episode_estimator`, if it does not.
+pub fn require_step_estimator(training: &TrainingOptions) -> Result<(), OptionsError> {
+    require(
+        training.episode_estimator == Estimator::Step,
+        "training.episode_estimator",
+        training.episode_estimator.name(),
+        "does not use the votes of a step judge; set it to \"step\", or remove the step judge",
+    )
+}
+
 /// Checks the environments of a server, and that its training can use their episodes.
 pub(crate) fn validate_environments(
     environments: &[EnvironmentConfig],
@@ -120,6 +138,9 @@ pub(crate) fn validate_environments(
     }
     if environments.is_empty() {
         return Ok(());
+    }
+    if environments.iter().any(|one| one.step_judge.is_some()) {
+        require_step_estimator(training)?;
     }
     require(
         training.enabled,
@@ -172,6 +193,7 @@ mod tests {
         assert_eq!(environment.name(), "x");
         assert_eq!((environment.weight, environment.group), (0.5, 8));
         assert_eq!(error("", ""), "");
+        assert_eq!(error("step_judge = \"j.wasm\"", ""), "");
     }
 
     #[test]
@@ -183,6 +205,11 @@ mod tests {
                 "environments.weight = 0: must be more than 0",
             ),
             ("weight = nan", "", "environments.weight"),
+            (
+                "step_judge = \"j.wasm\"",
+                "[training]\nepisode_estimator = \"group\"",
+                "votes of a step judge",
+            ),
             ("group = 1", "", "nothing to be compared with"),
             ("parallel = 4", "", "at least environments.group"),
             ("max_steps = 0", "", "environments.max_steps = 0"),

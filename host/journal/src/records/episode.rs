@@ -31,6 +31,8 @@ pub struct NewEpisodeTurn {
     pub next_state: Vec<Message>,
     /// Key of the baseline of its sample.
     pub baseline_key: String,
+    /// Verdicts on its single replies, beside that on the episode. They are recorded and are part of no reward.
+    pub step_verdicts: Vec<VerdictRecord>,
     /// What its sample was made from.
     pub provenance: SampleProvenance,
 }

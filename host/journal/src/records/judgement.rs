@@ -159,8 +159,12 @@ pub struct EpisodeStep {
     pub trajectory: String,
     /// Step, from 0.
     pub step: u32,
-    /// Votes on the step; empty if steps are not judged, and the outcome alone counts.
+    /// Votes on the step, or on the steps of a sample that has several; empty if steps are not judged, and the outcome alone
+    /// counts.
     pub votes: Vec<f64>,
+    /// Whether steps are judged. A judged sample without votes is not compared: no vote is not a vote of 0.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub judged: bool,
     /// Factor on its advantage: the weight of its environment.
     #[serde(default = "full_weight")]
     pub weight: f64,

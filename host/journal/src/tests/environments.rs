@@ -21,6 +21,7 @@ fn episode(session: &SessionId, reward: f32) -> NewEpisode {
             completion: completion(),
             next_state: Vec::new(),
             baseline_key: "task/a".to_owned(),
+            step_verdicts: Vec::new(),
             provenance: SampleProvenance::default(),
         }],
         reward,

@@ -1,36 +1,46 @@
-//! The baseline: Wasmtime alone, with a store, an instance and a call.
+//! The baseline: Wasmtime alone, with a store, an instance and a call, on an engine with the settings of the host.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use wasmtime::component::{Component, InstancePre, Linker};
-use wasmtime::{Config, Engine, Store};
+use wasmtime::{Engine, Store};
 
 use super::latencies::{CallLatencies, CallOutcome, measure};
 use super::sample::Sample;
 use crate::bindings::judge::GuestIndices;
 use crate::conversation::Trajectory;
 use crate::convert;
+use crate::engine::WasmRuntime;
 use crate::error::PluginError;
+use crate::options::HostOptions;
+use clawhost_config::Profile;
 
-/// Runs a judge directly with Wasmtime: default configuration, no limits, no pool, no accounting.
+/// Runs a judge directly with Wasmtime, on an engine as the host has it: the same compiler settings, pool and epoch ticker. It
+/// has no limits, checks, grants, receipts or accounting.
 #[derive(Clone)]
 pub struct BareEngine {
-    engine: Engine,
+    runtime: Arc<WasmRuntime>,
     pre: InstancePre<()>,
     indices: GuestIndices,
+    is_deterministic: bool,
 }
 
 impl BareEngine {
-    /// Compiles the component.
+    /// Starts the engine of a profile and compiles the component.
     ///
     /// # Errors
-    /// [`PluginError::Host`] when the engine rejects it.
-    pub fn new(component: &[u8]) -> Result<BareEngine, PluginError> {
+    /// [`PluginError::Host`] when the engine cannot be started or rejects it.
+    pub fn new(
+        component: &[u8],
+        profile: Profile,
+        options: &HostOptions,
+    ) -> Result<BareEngine, PluginError> {
         let failed = |error: wasmtime::Error| PluginError::Host(format!("{error:#}"));
-        let engine = Engine::new(&Config::new()).map_err(failed)?;
-        let component = Component::from_binary(&engine, component).map_err(failed)?;
-        let mut linker = Linker::<()>::new(&engine);
+        let runtime = Arc::new(WasmRuntime::start(profile, options)?);
+        let engine: &Engine = &runtime.engine;
+        let component = Component::from_binary(engine, component).map_err(failed)?;
+        let mut linker = Linker::<()>::new(engine);
         linker
             .define_unknown_imports_as_traps(&component)
             .map_err(failed)?;
@@ -38,7 +48,8 @@ impl BareEngine {
         Ok(BareEngine {
             indices: GuestIndices::new(&pre).map_err(failed)?,
             pre,
-            engine,
+            runtime,
+            is_deterministic: profile == Profile::Deterministic,
         })
     }
 
@@ -71,8 +82,12 @@ impl BareEngine {
     /// Makes one call and returns whether it gave a verdict.
     async fn judge(&self, trajectory: &Trajectory) -> bool {
         let trajectory = convert::trajectory_to_guest(trajectory);
-        let mut store = Store::new(&self.engine, ());
+        let mut store = Store::new(&self.runtime.engine, ());
+        store.set_epoch_deadline(u64::MAX / 2);
         let judged = async {
+            if self.is_deterministic {
+                store.set_fuel(u64::MAX)?;
+            }
             let instance = self.pre.instantiate_async(&mut store).await?;
             let judge = self.indices.load(&mut store, &instance)?;
             judge.call_score_turn(&mut store, &trajectory, 0).await

@@ -11,20 +11,39 @@ use crate::kind::Kind;
 use crate::receipt::CallResult;
 use crate::worlds::environment::EpisodeTask;
 
+/// Where the callers are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Callers {
+    /// On the threads of the caller: each call is handed over to the plugin threads and back.
+    Elsewhere,
+    /// On the plugin threads, as work in [`Plugin::run_on_threads`] is.
+    OnPluginThreads,
+}
+
 /// Makes `calls` calls of the plugin's kind, `concurrency` at a time, each in a fresh instance: a loss is evaluated, an
 /// environment is reset and closed. The plugin error `unsupported` does not count as a failure.
+///
+/// # Panics
+/// A call panicked.
 pub async fn measure_calls(
     plugin: &Plugin,
     sample: &Arc<Sample>,
+    callers: Callers,
     concurrency: usize,
     calls: usize,
 ) -> CallLatencies {
-    let (plugin, sample) = (plugin.clone(), Arc::clone(sample));
-    measure(concurrency, calls, move || {
-        let (plugin, sample) = (plugin.clone(), Arc::clone(&sample));
+    let (own, sample) = (plugin.clone(), Arc::clone(sample));
+    let measured = measure(concurrency, calls, move || {
+        let (plugin, sample) = (own.clone(), Arc::clone(&sample));
         async move { call(&plugin, &sample).await }
-    })
-    .await
+    });
+    match callers {
+        Callers::Elsewhere => measured.await,
+        Callers::OnPluginThreads => {
+            let measured = plugin.run_on_threads(measured).await;
+            measured.expect("drivers do not panic")
+        }
+    }
 }
 
 async fn call(plugin: &Plugin, sample: &Sample) -> CallOutcome {
@@ -49,6 +68,7 @@ async fn call(plugin: &Plugin, sample: &Sample) -> CallOutcome {
             let batch = sample.batch.clone();
             outcome(plugin.evaluate_loss(call, sample.needs, batch).await)
         }
+        Kind::PairLoss => outcome(plugin.evaluate_pairs(call, sample.pairs.clone()).await),
         Kind::Advantage => outcome(plugin.compute_advantages(call, &sample.sequences).await),
         Kind::Gate => outcome(plugin.review_candidate(call, &sample.candidate).await),
         Kind::Environment => {
@@ -100,7 +120,11 @@ mod tests {
             ..HostOptions::default()
         })
         .unwrap();
-        let losses: [(&str, &[u8]); 3] = [
+        let losses: [(&str, &[u8]); 4] = [
+            (
+                "loss-dpo",
+                include_bytes!("../../../../plugins/artifacts/loss-dpo.wasm"),
+            ),
             (
                 "loss-distill-topk",
                 include_bytes!("../../../../plugins/artifacts/loss-distill-topk.wasm"),
@@ -119,7 +143,7 @@ mod tests {
             let loaded = host.load(name, component, &grants, Profile::Deterministic);
             let plugin = loaded.unwrap();
             let sample = Arc::new(Sample::for_plugin(&plugin).await.unwrap());
-            let spread = measure_calls(&plugin, &sample, 1, 1).await;
+            let spread = measure_calls(&plugin, &sample, Callers::Elsewhere, 1, 1).await;
             assert_eq!((spread.calls, spread.failed), (1, 0), "{name}: {spread:?}");
         }
     }
@@ -135,16 +159,43 @@ mod tests {
             ..HostOptions::default()
         };
         let component = crate::embedded_component("judge-next-state").unwrap();
-        let host = PluginHost::new(options).unwrap();
+        let host = PluginHost::new(options.clone()).unwrap();
         let plugin = host
             .load("measured", component, &Grants::default(), Profile::Fast)
             .unwrap();
         let sample = Arc::new(Sample::for_plugin(&plugin).await.unwrap());
-        let spread = measure_calls(&plugin, &sample, 4, 20).await;
-        assert_eq!((spread.calls, spread.failed), (20, 0), "{spread:?}");
-        assert!(spread.peak_bytes > 0);
-        let bare = BareEngine::new(component).unwrap();
-        let spread = bare.judge_calls(&sample, 4, 20).await;
-        assert_eq!((spread.calls, spread.failed), (20, 0), "{spread:?}");
+        for callers in [Callers::Elsewhere, Callers::OnPluginThreads] {
+            let spread = measure_calls(&plugin, &sample, callers, 4, 20).await;
+            assert_eq!((spread.calls, spread.failed), (20, 0), "{spread:?}");
+            assert!(spread.peak_bytes > 0);
+        }
+        for profile in [Profile::Deterministic, Profile::Fast] {
+            let bare = BareEngine::new(component, profile, &options).unwrap();
+            let spread = bare.judge_calls(&sample, 4, 20).await;
+            assert_eq!((spread.calls, spread.failed), (20, 0), "{spread:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_of_a_rust_guest_does_not_grow_its_memory() {
+        let options = HostOptions {
+            config: PluginHostConfig {
+                num_threads: 1,
+                max_instances: 2,
+                ..PluginHostConfig::default()
+            },
+            ..HostOptions::default()
+        };
+        let host = PluginHost::new(options).unwrap();
+        for name in ["judge-minimal", "judge-next-state"] {
+            let component = crate::embedded_component(name).unwrap();
+            let initial = host.inspect(component).unwrap().initial_memory_bytes;
+            let plugin = host
+                .load(name, component, &Grants::default(), Profile::Deterministic)
+                .unwrap();
+            let sample = Arc::new(Sample::for_plugin(&plugin).await.unwrap());
+            let call = measure_calls(&plugin, &sample, Callers::Elsewhere, 1, 1).await;
+            assert_eq!(Some(call.peak_bytes), initial, "{name}");
+        }
     }
 }

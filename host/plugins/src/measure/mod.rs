@@ -1,8 +1,8 @@
 //! Benchmarks plugin calls through this host and, as a baseline, through the bare engine.
 //!
 //! Every call creates a fresh instance and goes through the whole host: grants, limits, receipt, validation. The
-//! baseline calls Wasmtime directly in the same process: default configuration, no limits, no thread pool between caller
-//! and guest. This module only measures; it defines no targets.
+//! baseline calls Wasmtime directly in the same process: an engine and a pool with the host's settings, no limits, no
+//! validation, no receipt, no thread pool between caller and guest. This module only measures; it defines no targets.
 
 mod bare_engine;
 mod calls;
@@ -13,7 +13,7 @@ mod memory;
 mod sample;
 
 pub use bare_engine::BareEngine;
-pub use calls::measure_calls;
+pub use calls::{Callers, measure_calls};
 pub use failing::failing_calls;
 pub use latencies::CallLatencies;
 pub use looping::LoopingCalls;

@@ -9,6 +9,7 @@ use crate::verdict::Metric;
 use crate::worlds::advantage::RewardedSequence;
 use crate::worlds::gate::Candidate;
 use crate::worlds::loss::{LossBatch, Requirements};
+use crate::worlds::pair_loss::{PairBatch, ScoredPair, ScoredReply};
 
 /// Tokens of the micro-batch for a loss.
 pub const LOSS_TOKENS: usize = 65_536;
@@ -22,7 +23,7 @@ const SEQUENCES: u32 = 1024;
 const GROUP: u32 = 8;
 
 /// The benchmark input of one plugin: a conversation of about 2 KB, [`LOSS_TOKENS`] tokens with the tensors that the loss
-/// reads, 1,024 rewarded sequences, or an adapter.
+/// reads, as many tokens of preference pairs, 1,024 rewarded sequences, or an adapter.
 #[derive(Debug, Clone)]
 pub struct Sample {
     pub(super) trajectory: Trajectory,
@@ -30,6 +31,7 @@ pub struct Sample {
     pub(super) batch: LossBatch,
     pub(super) sequences: Vec<RewardedSequence>,
     pub(super) candidate: Candidate,
+    pub(super) pairs: PairBatch,
 }
 
 impl Sample {
@@ -45,12 +47,14 @@ impl Sample {
             batch: LossBatch::default(),
             sequences: Vec::new(),
             candidate: candidate(),
+            pairs: PairBatch::default(),
         };
         match plugin.kind() {
             Kind::Loss => {
                 sample.needs = plugin.describe_loss(CallContext::default()).await.outcome?;
                 sample.batch = micro_batch(sample.needs);
             }
+            Kind::PairLoss => sample.pairs = pairs(),
             Kind::Advantage => sample.sequences = sequences(),
             _ => {}
         }
@@ -97,6 +101,26 @@ pub(super) fn conversation() -> Trajectory {
         truncated: false,
     });
     trajectory
+}
+
+/// Pairs of replies with [`LOSS_TOKENS`] tokens in all.
+fn pairs() -> PairBatch {
+    let reply = |shift: usize| ScoredReply {
+        tokens: (0..LENGTH).map(|i| (i % 1000) as u32).collect(),
+        mask: vec![1; LENGTH],
+        logprob: (0..LENGTH)
+            .map(|i| -(((i + shift) % 97) as f32) / 97.0)
+            .collect(),
+        ref_logprob: (0..LENGTH).map(|i| -((i % 89) as f32) / 89.0).collect(),
+    };
+    let pairs = (0..LOSS_TOKENS / LENGTH / 2).map(|at| ScoredPair {
+        chosen: reply(at),
+        rejected: reply(at + 1),
+    });
+    PairBatch {
+        pairs: pairs.collect(),
+        step: 1,
+    }
 }
 
 fn sequences() -> Vec<RewardedSequence> {

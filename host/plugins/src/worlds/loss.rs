@@ -209,7 +209,7 @@ pub(crate) fn check_gradient(
 }
 
 /// Checks that `values` has `width` valid partials per position, or none if they are not wanted.
-fn check_partials(
+pub(super) fn check_partials(
     what: &str,
     values: &[f32],
     wanted: bool,

@@ -27,3 +27,4 @@ pub(crate) mod group_judge;
 pub(crate) mod hint;
 pub(crate) mod judge;
 pub(crate) mod loss;
+pub(crate) mod pair_loss;

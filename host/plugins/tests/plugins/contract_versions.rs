@@ -1,12 +1,14 @@
 //! A component that was built for an earlier 0.1 contract loads and runs.
 
 use super::common::{call, default_limits, host, judge, trajectory};
-use clawhost_plugins::{FaultKind, Grants, Kind, Profile};
+use clawhost_plugins::{FaultKind, Grants, Kind, PairBatch, Profile, ScoredPair, ScoredReply};
 
 /// The SDK's `judge-minimal` as built for clawhost:plugin@0.1.0. Never rebuild it.
 const JUDGE: &[u8] = include_bytes!("../fixtures/judge-0.1.0.wasm");
-/// The SDK's `filter-minimal`, a kind that 0.1.1 added.
-const FILTER: &[u8] = include_bytes!("../../../../plugins/artifacts/filter-minimal.wasm");
+/// The SDK's `filter-minimal`, a kind that 0.1.1 added, as built for it. Never rebuild it.
+const FILTER: &[u8] = include_bytes!("../fixtures/filter-0.1.1.wasm");
+/// A loss on pairs, a kind that 0.1.2 added.
+const DPO: &[u8] = include_bytes!("../../../../plugins/artifacts/loss-dpo.wasm");
 
 #[tokio::test]
 async fn a_component_of_an_earlier_contract_runs_unchanged() {
@@ -51,4 +53,43 @@ async fn a_filter_keeps_and_drops_turns() {
         matches!(as_judge.kind, FaultKind::WrongKind { .. }),
         "{as_judge}"
     );
+}
+
+#[tokio::test]
+async fn a_loss_on_pairs_gives_one_gradient_per_pair() {
+    let host = host();
+    let inspection = host.inspect(DPO).unwrap();
+    assert_eq!(
+        (inspection.kind, inspection.contract.as_str()),
+        (Kind::PairLoss, "0.1.2")
+    );
+    let loss = host
+        .load("dpo", DPO, &Grants::default(), Profile::default())
+        .unwrap();
+    let reply = |logprob: f32, mask: u8| ScoredReply {
+        tokens: vec![1, 2],
+        mask: vec![1, mask],
+        logprob: vec![logprob; 2],
+        ref_logprob: vec![-1.0; 2],
+    };
+    let pair = ScoredPair {
+        chosen: reply(-1.0, 1),
+        rejected: reply(-1.0, 0),
+    };
+    let batch = PairBatch {
+        pairs: vec![pair.clone(), pair],
+        step: 1,
+    };
+    let found = loss.evaluate_pairs(call(default_limits()), batch.clone());
+    let found = found.await.outcome.unwrap();
+    assert_eq!(found.gradients.len(), 2);
+    // -0.1 sigmoid(0), less 0.2 / 2 for the likelihood of the accepted reply.
+    assert_eq!(found.gradients[1].d_chosen, [-0.15, -0.15]);
+    assert_eq!(found.gradients[1].d_rejected, [0.05, 0.0]);
+
+    let mut broken = batch;
+    broken.pairs[0].rejected.ref_logprob.pop();
+    let fault = loss.evaluate_pairs(call(default_limits()), broken).await;
+    let fault = fault.outcome.unwrap_err();
+    assert!(fault.to_string().contains("ref-logprob"), "{fault}");
 }

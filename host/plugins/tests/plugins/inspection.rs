@@ -10,7 +10,7 @@ fn inspection_reports_kind_version_and_imports() {
         .inspect(embedded_component("judge-next-state").unwrap())
         .unwrap();
     assert_eq!(inspection.kind, Kind::Judge);
-    assert_eq!(inspection.contract, "0.1.1");
+    assert_eq!(inspection.contract, "0.1.2");
     assert!(!inspection.wasi);
     assert!(
         inspection
@@ -26,7 +26,7 @@ fn inspection_reports_kind_version_and_imports() {
     assert!(
         plugin
             .imports()
-            .contains(&"clawhost:plugin/types@0.1.1".to_owned())
+            .contains(&"clawhost:plugin/types@0.1.2".to_owned())
     );
     assert_eq!(plugin.digest(), clawhost_plugins::digest(judge));
     assert_eq!(embedded_component("no-such-judge"), None);

@@ -3,9 +3,9 @@
 use clawhost_engine::Engine;
 use clawhost_journal::{AdapterOwner, Journal, PairQuery, PreferencePair};
 
+use crate::auxiliary::term::PairObjective;
 use crate::auxiliary::terms::TermCache;
 use crate::error::TrainingError;
-use crate::loss::Preference;
 use crate::rehearsal::RehearsalSet;
 use clawhost_config::TrainingOptions;
 
@@ -13,7 +13,7 @@ use clawhost_config::TrainingOptions;
 #[derive(Debug, Default)]
 pub(crate) struct AuxiliaryMaterial {
     /// The loss of pairs; none if they are not trained on.
-    pub(crate) preference: Option<Preference>,
+    pub(crate) objective: Option<PairObjective>,
     /// Newest pairs first.
     pub(crate) pairs: Vec<PreferencePair>,
     /// The base model's replies; none without rehearsal.
@@ -36,12 +36,12 @@ impl AuxiliaryMaterial {
         started_ms: i64,
     ) -> Result<Self, TrainingError> {
         let config = engine.model().config();
-        let preference = Preference::from_options(&options.pairs);
+        let objective = PairObjective::from_options(&options.pairs);
         let mut pairs = Vec::new();
-        if let Some(preference) = preference {
+        if let Some(objective) = objective {
             let max_age = i64::try_from(options.pairs.max_age.as_millis()).unwrap_or(i64::MAX);
             pairs = journal.preference_pairs(&PairQuery {
-                with_kept: !preference.compares(),
+                with_kept: !objective.compares(),
                 owner: owner.cloned(),
                 since_ms: started_ms.saturating_sub(max_age),
                 max_tokens: max_sample_tokens(options, config.max_position_embeddings),
@@ -55,7 +55,7 @@ impl AuxiliaryMaterial {
             });
         }
         Ok(Self {
-            preference,
+            objective,
             pairs,
             rehearsal: None,
             terms,

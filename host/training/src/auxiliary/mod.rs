@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use clawhost_engine::{LossGradients, SequenceScores, TrainSession};
+use clawhost_plugins::PairGradient;
 
 use crate::auxiliary::draw::draw_replies;
 use crate::auxiliary::report::{EpochMeans, Source};
@@ -59,8 +60,8 @@ impl<'a> AuxiliaryLosses<'a> {
             task.score(None, term.inputs(), term.reference_top_k())
         };
         let mut pairs = Vec::new();
-        if let Some(preference) = material.preference {
-            pairs = material.terms.pairs(&material.pairs, preference, score)?;
+        if let Some(objective) = material.objective {
+            pairs = material.terms.pairs(&material.pairs, objective, score)?;
             report.set_pairs(task.options.pairs.loss, pairs.len());
         }
         let (mut replies, mut held_out) = (Vec::new(), Vec::new());
@@ -184,13 +185,17 @@ impl<'a> AuxiliaryLosses<'a> {
                 .map(|input| input.sequence(None))
                 .collect();
             let scored = session.forward(&sequences)?;
+            let mut of_component = self.component_gradients(micro_batch, &scored)?.into_iter();
             let mut rest = scored.as_slice();
             let mut partials: Vec<LossGradients> = Vec::with_capacity(scored.len());
             let mut open = 0;
             for (at, term) in micro_batch {
                 let (own, after) = rest.split_at(term.inputs().len());
                 rest = after;
-                let mut output = term.evaluate(own, weight);
+                let mut output = match of_component.next() {
+                    Some(gradient) => term.of_component(own, gradient, weight),
+                    None => term.evaluate(own, weight),
+                };
                 if !output.is_finite() {
                     return Err(UpdateError::NotFinite {
                         what: "an auxiliary loss",
@@ -212,6 +217,30 @@ impl<'a> AuxiliaryLosses<'a> {
             }
         }
         Ok(has_gradient)
+    }
+
+    /// What the pair-loss component says about a micro-batch under these scores, one per pair; empty if its losses are
+    /// native.
+    fn component_gradients(
+        &mut self,
+        micro_batch: &[(usize, Arc<AuxiliaryTerm>)],
+        scored: &[SequenceScores],
+    ) -> Result<Vec<PairGradient>, UpdateError> {
+        let mut rest = scored;
+        let mut shown = Vec::new();
+        for (_, term) in micro_batch {
+            let (own, after) = rest.split_at(term.inputs().len());
+            rest = after;
+            shown.extend(term.component_input(own));
+        }
+        if shown.is_empty() {
+            return Ok(Vec::new());
+        }
+        let component = self.task.pair_component.as_ref();
+        let component = component.expect("startup requires the component of training.pairs.loss");
+        let result = component.evaluate(shown)?;
+        self.report.set_component_metrics(result.metrics);
+        Ok(result.gradients)
     }
 
     /// Whether the policy prefers the accepted reply of a pair as much as it should.

@@ -1,5 +1,7 @@
 //! What a step reports about its auxiliary losses.
 
+use std::collections::BTreeMap;
+
 use clawhost_journal::{PreferencePair, TurnId};
 use serde::Serialize;
 
@@ -35,6 +37,9 @@ pub(crate) struct PairMetrics {
     /// Largest gradient norm of the pairs' part of an update, over every other update; none if none was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     gradient_norm: Option<f64>,
+    /// Metrics of the pair-loss component, of its last micro-batch.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    component: BTreeMap<String, f64>,
     /// The pairs that were drawn, by their turns.
     used: Vec<UsedPair>,
 }
@@ -137,6 +142,12 @@ impl AuxiliaryReport {
     pub(super) fn add_satisfied(&mut self) {
         if let Some(pairs) = &mut self.pairs {
             pairs.satisfied += 1;
+        }
+    }
+
+    pub(super) fn set_component_metrics(&mut self, metrics: BTreeMap<String, f64>) {
+        if let Some(pairs) = &mut self.pairs {
+            pairs.component = metrics;
         }
     }
 

@@ -2,12 +2,40 @@
 
 use clawhost_engine::{LossGradients, SequenceScores};
 use clawhost_journal::{PairReply, PreferencePair};
+use clawhost_plugins::{PairGradient, ScoredPair, ScoredReply};
 
 use crate::forced_tokens;
 use crate::loss::{PairLogprobs, Preference, TopKDistillation, trains};
 use crate::packing::ModelInput;
 use crate::rehearsal::RehearsalReply;
-use clawhost_config::DistillationDivergence;
+use clawhost_config::{DistillationDivergence, PairLoss, PairOptions};
+
+/// What computes the loss of a pair.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum PairObjective {
+    /// A native formula.
+    Native(Preference),
+    /// The pair-loss component of the step.
+    Component,
+}
+
+impl PairObjective {
+    /// The objective of `[training.pairs]`; none if pairs are not trained on.
+    pub(crate) fn from_options(options: &PairOptions) -> Option<Self> {
+        match options.loss {
+            PairLoss::Component => Some(Self::Component),
+            _ => Preference::from_options(options).map(Self::Native),
+        }
+    }
+
+    /// Whether the loss compares with a rejected reply.
+    pub(crate) fn compares(self) -> bool {
+        match self {
+            Self::Native(preference) => preference.compares(),
+            Self::Component => true,
+        }
+    }
+}
 
 /// An auxiliary loss.
 #[derive(Debug)]
@@ -20,11 +48,11 @@ pub(crate) struct AuxiliaryTerm {
 enum AuxiliaryLoss {
     /// Preference between two replies, or likelihood of one.
     Pair {
-        preference: Preference,
+        objective: PairObjective,
         /// Masks of the trained tokens; empty = all.
         masks: Vec<Vec<bool>>,
-        /// Log-probs of the replies under the base model.
-        reference: Vec<f64>,
+        /// Log-probs of the replies' tokens under the base model.
+        reference: Vec<Vec<f32>>,
     },
     /// KL(base || policy) over the base model's most likely tokens.
     Rehearsal {
@@ -79,8 +107,8 @@ impl TermOutput {
 
 impl AuxiliaryTerm {
     /// The loss of a pair. Both replies follow the prompt of the rejected one.
-    pub(crate) fn pair(pair: &PreferencePair, preference: Preference) -> Self {
-        let rejected = pair.rejected.iter().filter(|_| preference.compares());
+    pub(crate) fn pair(pair: &PreferencePair, objective: PairObjective) -> Self {
+        let rejected = pair.rejected.iter().filter(|_| objective.compares());
         let replies: Vec<&PairReply> = std::iter::once(&pair.chosen).chain(rejected).collect();
         let input = |reply: &&PairReply| {
             let tokens = [pair.prompt_ids.as_slice(), &reply.token_ids].concat();
@@ -94,7 +122,7 @@ impl AuxiliaryTerm {
         Self {
             inputs: replies.iter().map(input).collect(),
             loss: AuxiliaryLoss::Pair {
-                preference,
+                objective,
                 masks: replies.iter().map(mask).collect(),
                 reference: Vec::new(),
             },
@@ -134,13 +162,8 @@ impl AuxiliaryTerm {
     /// Keeps the base model's scores of the sequences.
     pub(crate) fn set_reference(&mut self, scored: Vec<SequenceScores>) {
         match &mut self.loss {
-            AuxiliaryLoss::Pair {
-                masks, reference, ..
-            } => {
-                let sums = scored.iter().zip(masks);
-                *reference = sums
-                    .map(|(scored, mask)| sum_trained(&scored.logprobs, mask).0)
-                    .collect();
+            AuxiliaryLoss::Pair { reference, .. } => {
+                *reference = scored.into_iter().map(|scored| scored.logprobs).collect();
             }
             AuxiliaryLoss::Rehearsal { top_k, reference } => {
                 for (input, scored) in self.inputs.iter_mut().zip(scored) {
@@ -151,14 +174,77 @@ impl AuxiliaryTerm {
         }
     }
 
-    /// The loss under these scores, times `weight` in the derivatives.
+    /// What a pair-loss component is shown of the pair; none if the loss is native.
+    pub(crate) fn component_input(&self, scored: &[SequenceScores]) -> Option<ScoredPair> {
+        let AuxiliaryLoss::Pair {
+            objective: PairObjective::Component,
+            masks,
+            reference,
+        } = &self.loss
+        else {
+            return None;
+        };
+        let reply = |at: usize| {
+            let (scored, input): (&SequenceScores, &ModelInput) = (&scored[at], &self.inputs[at]);
+            let tokens = scored.logprobs.len();
+            ScoredReply {
+                tokens: input.tokens[input.tokens.len() - tokens..].to_vec(),
+                mask: (0..tokens)
+                    .map(|token| u8::from(trains(&masks[at], token)))
+                    .collect(),
+                logprob: scored.logprobs.clone(),
+                ref_logprob: reference[at].clone(),
+            }
+        };
+        Some(ScoredPair {
+            chosen: reply(0),
+            rejected: reply(1),
+        })
+    }
+
+    /// The loss of a pair that a component computed under these scores, times `weight` in the derivatives.
+    pub(crate) fn of_component(
+        &self,
+        scored: &[SequenceScores],
+        gradient: PairGradient,
+        weight: f64,
+    ) -> TermOutput {
+        let AuxiliaryLoss::Pair {
+            masks, reference, ..
+        } = &self.loss
+        else {
+            unreachable!("a component computes the losses of pairs only")
+        };
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "the device computes in f32, as the parameters are"
+        )]
+        let partials = [gradient.d_chosen, gradient.d_rejected].map(|partials| LossGradients {
+            d_logprob: partials
+                .into_iter()
+                .map(|partial| (f64::from(partial) * weight) as f32)
+                .collect(),
+            d_entropy: Vec::new(),
+            d_candidates: Vec::new(),
+        });
+        TermOutput {
+            value: TermValue::Pair {
+                loss: gradient.loss,
+                margin: pair_logprobs(scored, masks, reference).margin(),
+            },
+            partials: partials.into(),
+        }
+    }
+
+    /// The native loss under these scores, times `weight` in the derivatives.
     pub(crate) fn evaluate(&self, scored: &[SequenceScores], weight: f64) -> TermOutput {
         match &self.loss {
             AuxiliaryLoss::Pair {
-                preference,
+                objective: PairObjective::Native(preference),
                 masks,
                 reference,
             } => evaluate_pair(*preference, scored, masks, reference, weight),
+            AuxiliaryLoss::Pair { .. } => unreachable!("a component computes this loss"),
             AuxiliaryLoss::Rehearsal { top_k, reference } => {
                 evaluate_rehearsal(&scored[0], reference, *top_k, weight)
             }
@@ -174,20 +260,10 @@ fn evaluate_pair(
     preference: Preference,
     scored: &[SequenceScores],
     masks: &[Vec<bool>],
-    reference: &[f64],
+    reference: &[Vec<f32>],
     weight: f64,
 ) -> TermOutput {
-    let (chosen, chosen_tokens) = sum_trained(&scored[0].logprobs, &masks[0]);
-    let mut pair = PairLogprobs {
-        chosen,
-        chosen_tokens,
-        reference_chosen: reference[0],
-        ..PairLogprobs::default()
-    };
-    if let (Some(rejected), Some(mask)) = (scored.get(1), masks.get(1)) {
-        pair.rejected = sum_trained(&rejected.logprobs, mask).0;
-        pair.reference_rejected = reference[1];
-    }
+    let pair = pair_logprobs(scored, masks, reference);
     let output = preference.evaluate(&pair);
     let slopes = [output.d_chosen, output.d_rejected];
     let partials = scored.iter().zip(masks).zip(slopes);
@@ -249,6 +325,26 @@ fn evaluate_rehearsal(
     }
 }
 
+/// The log-probs of the replies of a pair; those of a rejected reply that is not there are 0.
+fn pair_logprobs(
+    scored: &[SequenceScores],
+    masks: &[Vec<bool>],
+    reference: &[Vec<f32>],
+) -> PairLogprobs {
+    let (chosen, chosen_tokens) = sum_trained(&scored[0].logprobs, &masks[0]);
+    let mut pair = PairLogprobs {
+        chosen,
+        chosen_tokens,
+        reference_chosen: sum_trained(&reference[0], &masks[0]).0,
+        ..PairLogprobs::default()
+    };
+    if let (Some(rejected), Some(mask)) = (scored.get(1), masks.get(1)) {
+        pair.rejected = sum_trained(&rejected.logprobs, mask).0;
+        pair.reference_rejected = sum_trained(&reference[1], mask).0;
+    }
+    pair
+}
+
 /// The sum of the trained tokens' log-probs, and their number.
 fn sum_trained(logprobs: &[f32], mask: &[bool]) -> (f64, usize) {
     let trained = forced_tokens::select_trained(logprobs, mask);
@@ -287,11 +383,11 @@ mod tests {
                 forced: Vec::new(),
             }),
         };
-        let preference = Preference::Dpo {
+        let objective = PairObjective::Native(Preference::Dpo {
             beta: 1.0,
             sft: 1.0,
-        };
-        let mut term = AuxiliaryTerm::pair(&pair, preference);
+        });
+        let mut term = AuxiliaryTerm::pair(&pair, objective);
         assert_eq!(term.inputs()[0].tokens, [1, 2, 3]);
         assert_eq!(term.inputs()[1].tokens, [1, 4]);
         let policy = [scores(&[-1.0, -9.0], &[]), scores(&[-2.0], &[])];
@@ -306,10 +402,42 @@ mod tests {
         assert_eq!(output.partials[0].d_logprob, [-0.75, 0.0]);
         assert_eq!(output.partials[1].d_logprob, [0.25]);
         // SFT reads no rejected reply.
+        let sft = PairObjective::Native(Preference::Sft);
+        assert_eq!(AuxiliaryTerm::pair(&pair, sft).inputs().len(), 1);
+
+        // A component is shown the replies without their prompt, and the forced token masked.
+        assert!(term.component_input(&policy).is_none());
+        let mut term = AuxiliaryTerm::pair(&pair, PairObjective::Component);
+        term.set_reference(policy.to_vec());
+        let moved = [scores(&[-0.5, -9.0], &[]), scores(&[-3.0], &[])];
+        let shown = term.component_input(&moved).unwrap();
+        let reply =
+            |tokens: &[u32], mask: &[u8], logprob: &[f32], ref_logprob: &[f32]| ScoredReply {
+                tokens: tokens.to_vec(),
+                mask: mask.to_vec(),
+                logprob: logprob.to_vec(),
+                ref_logprob: ref_logprob.to_vec(),
+            };
         assert_eq!(
-            AuxiliaryTerm::pair(&pair, Preference::Sft).inputs().len(),
-            1
+            shown.chosen,
+            reply(&[2, 3], &[1, 0], &[-0.5, -9.0], &[-1.0, -9.0])
         );
+        assert_eq!(shown.rejected, reply(&[4], &[1], &[-3.0], &[-2.0]));
+        let gradient = PairGradient {
+            loss: 2.0,
+            d_chosen: vec![-0.5, 0.0],
+            d_rejected: vec![0.25],
+        };
+        let output = term.of_component(&moved, gradient, 0.5);
+        assert_eq!(
+            output.value,
+            TermValue::Pair {
+                loss: 2.0,
+                margin: 1.5
+            }
+        );
+        assert_eq!(output.partials[0].d_logprob, [-0.25, 0.0]);
+        assert_eq!(output.partials[1].d_logprob, [0.125]);
     }
 
     #[test]

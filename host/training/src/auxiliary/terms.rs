@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clawhost_engine::SequenceScores;
 use clawhost_journal::{PreferencePair, TurnId};
 
-use crate::auxiliary::term::AuxiliaryTerm;
-use crate::loss::Preference;
+use crate::auxiliary::term::{AuxiliaryTerm, PairObjective};
 use crate::rehearsal::RehearsalReply;
 
 /// What a loss is about. Recorded turns and cached replies do not change.
@@ -27,11 +26,11 @@ impl TermCache {
     pub(super) fn pairs<E>(
         &self,
         pairs: &[PreferencePair],
-        preference: Preference,
+        objective: PairObjective,
         score: impl Fn(&AuxiliaryTerm) -> Result<Vec<SequenceScores>, E>,
     ) -> Result<Vec<Arc<AuxiliaryTerm>>, E> {
         let key = |pair: &PreferencePair| TermKey::Pair(pair.turns.rejected, pair.turns.accepted);
-        let build = |pair: &PreferencePair| AuxiliaryTerm::pair(pair, preference);
+        let build = |pair: &PreferencePair| AuxiliaryTerm::pair(pair, objective);
         let is_pair = |key: &TermKey| matches!(key, TermKey::Pair(..));
         self.terms(pairs, key, build, is_pair, score)
     }

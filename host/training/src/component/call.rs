@@ -19,6 +19,8 @@ pub struct ComponentOptions {
     pub seed: u64,
     /// Whether `training.method` has a teacher; without one, a loss that needs it is rejected. Default false.
     pub teacher: bool,
+    /// Whether `training.pairs.loss` is that of a component. Default false.
+    pub pair_loss: bool,
 }
 
 impl ComponentOptions {

@@ -1,6 +1,5 @@
-//! Loss, advantage and gate components: WebAssembly components that replace the native formulas and decide whether an
-//! adapter is published. The plugin host validates their
-//! results.
+//! Loss, pair loss, advantage and gate components: WebAssembly components that replace the native formulas and decide
+//! whether an adapter is published. The plugin host validates their results.
 //!
 //! A component replaces the native loss or estimator completely. If a call fails, the step is abandoned and its samples
 //! stay queued. A component can be replaced while training runs; a step uses the components that it started with.
@@ -9,6 +8,7 @@ mod advantage;
 mod call;
 mod gate;
 mod loss;
+mod pair_loss;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -24,6 +24,7 @@ pub use call::ComponentOptions;
 pub(crate) use call::Receipts;
 pub(crate) use gate::{GateComponent, numbers};
 pub(crate) use loss::{LossComponent, LossInput};
+pub(crate) use pair_loss::PairLossComponent;
 
 /// The components that training uses instead of its native formulas. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -36,6 +37,7 @@ pub struct Components {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StepComponents {
     loss: Option<LossComponent>,
+    pair_loss: Option<PairLossComponent>,
     advantage: Option<AdvantageComponent>,
     gate: Option<GateComponent>,
     receipts: Receipts,
@@ -58,15 +60,17 @@ pub(crate) struct ComponentIdentity {
 }
 
 impl Components {
-    /// Uses the loss, advantage and gate components among `plugins` and ignores the others.
+    /// Uses the loss, pair loss, advantage and gate components among `plugins` and ignores the others.
     ///
     /// # Errors
-    /// Two components of a kind, a loss that does not describe its inputs, or one that needs a teacher if there is none.
+    /// Two components of a kind, a loss that does not describe its inputs, or one that needs a teacher if there is none; a
+    /// pair loss that `training.pairs.loss` does not ask for, or none although it does.
     pub async fn new(plugins: &[Plugin], calls: &ComponentOptions) -> Result<Self, TrainingError> {
         let mut current = StepComponents::default();
         for plugin in plugins {
             let occupied = match plugin.kind() {
                 Kind::Loss => current.loss.is_some(),
+                Kind::PairLoss => current.pair_loss.is_some(),
                 Kind::Advantage => current.advantage.is_some(),
                 Kind::Gate => current.gate.is_some(),
                 _ => continue,
@@ -80,9 +84,27 @@ impl Components {
             }
             match plugin.kind() {
                 Kind::Loss => current.loss = Some(LossComponent::open(plugin, calls).await?),
+                Kind::PairLoss => {
+                    current.pair_loss = Some(PairLossComponent::open(plugin, calls));
+                }
                 Kind::Gate => current.gate = Some(GateComponent::open(plugin, calls)),
                 _ => current.advantage = Some(AdvantageComponent::open(plugin, calls)),
             }
+        }
+        match (&current.pair_loss, calls.pair_loss) {
+            (Some(pair_loss), false) => {
+                return Err(TrainingError::Component(format!(
+                    "{} is a pair loss, but training.pairs.loss does not use one; set training.pairs.loss = \"component\"",
+                    pair_loss.plugin().name()
+                )));
+            }
+            (None, true) => {
+                return Err(TrainingError::Component(
+                    "training.pairs.loss = \"component\" needs a pair-loss plugin; pass it with --plugin, or set \"dpo\", \"ipo\", \"sft\" or \"none\""
+                        .to_owned(),
+                ));
+            }
+            _ => {}
         }
         Ok(Self {
             calls: calls.clone(),
@@ -101,6 +123,13 @@ impl Components {
             Kind::Loss if self.snapshot().loss.map(|one| name(one.plugin())) == new_name => {
                 let loss = LossComponent::open(plugin, &self.calls).await?;
                 self.change(|current| current.loss = Some(loss));
+                Ok(true)
+            }
+            Kind::PairLoss
+                if self.snapshot().pair_loss.map(|one| name(one.plugin())) == new_name =>
+            {
+                let pair_loss = PairLossComponent::open(plugin, &self.calls);
+                self.change(|current| current.pair_loss = Some(pair_loss));
                 Ok(true)
             }
             Kind::Advantage
@@ -167,6 +196,16 @@ impl StepComponents {
         })
     }
 
+    /// The loss of pairs, for this step.
+    pub(crate) fn pair_loss(&self, step: u64) -> Option<StepComponent<'_, PairLossComponent>> {
+        let receipts = &self.receipts;
+        self.pair_loss.as_ref().map(|component| StepComponent {
+            component,
+            step,
+            receipts,
+        })
+    }
+
     /// The estimator, for this step.
     pub(crate) fn advantage(&self, step: u64) -> Option<StepComponent<'_, AdvantageComponent>> {
         let receipts = &self.receipts;
@@ -202,6 +241,10 @@ impl StepComponents {
             .loss
             .as_ref()
             .map(|one| ("loss", identity(one.plugin())));
+        let pair_loss = self
+            .pair_loss
+            .as_ref()
+            .map(|one| ("pair_loss", identity(one.plugin())));
         let advantage = self
             .advantage
             .as_ref()
@@ -210,7 +253,8 @@ impl StepComponents {
             .gate
             .as_ref()
             .map(|one| ("gate", identity(one.plugin())));
-        loss.into_iter().chain(advantage).chain(gate).collect()
+        let all = loss.into_iter().chain(pair_loss);
+        all.chain(advantage).chain(gate).collect()
     }
 
     /// Digests of the components.

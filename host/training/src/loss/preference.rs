@@ -65,11 +65,11 @@ impl PairLogprobs {
 }
 
 impl Preference {
-    /// The loss of `[training.pairs]`; none if pairs are not trained on.
+    /// The native loss of `[training.pairs]`; none if pairs are not trained on, or by a component.
     pub fn from_options(options: &PairOptions) -> Option<Self> {
         let (beta, sft) = (options.beta, options.sft_coef);
         match options.loss {
-            PairLoss::None => None,
+            PairLoss::None | PairLoss::Component => None,
             PairLoss::Sft => Some(Self::Sft),
             PairLoss::Dpo => Some(Self::Dpo { beta, sft }),
             PairLoss::Ipo => Some(Self::Ipo { beta, sft }),

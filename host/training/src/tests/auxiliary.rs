@@ -6,10 +6,14 @@ use clawhost_journal::{
     Completion, Finish, NewSample, NextState, SampleProvenance, StepOutcome, TurnId,
     VerdictOutcome, VerdictRecord,
 };
+use clawhost_plugins::{Grants, HostOptions, PluginHost, PluginHostConfig, Profile};
 
 use super::fixture::{Fixture, options};
+use crate::component::{ComponentOptions, Components};
+use crate::trainer::Trainer;
 use clawhost_config::{
-    ExperienceOptions, PairLoss, TeacherEndpoint, TeacherSource, TrainingMethod, TrainingOptions,
+    ExperienceOptions, PairLoss, PluginsConfig, TeacherEndpoint, TeacherSource, TrainingMethod,
+    TrainingOptions,
 };
 
 /// The prompt of the first reply of a conversation.
@@ -191,6 +195,106 @@ fn a_step_prefers_the_accepted_reply_for_the_prompt_of_the_rejected_one() {
             assert_eq!(pairs["accuracy"], 1.0);
         }
     }
+}
+
+/// A trainer whose pairs are trained on by the component `loss-dpo` with these settings.
+fn component_trainer(
+    fixture: &Fixture,
+    runtime: &tokio::runtime::Runtime,
+    settings: &[(&str, serde_json::Value)],
+) -> Trainer {
+    const DPO: &[u8] = include_bytes!("../../../../plugins/artifacts/loss-dpo.wasm");
+    let host = PluginHost::new(HostOptions {
+        config: PluginHostConfig {
+            num_threads: 1,
+            max_instances: 2,
+            ..PluginHostConfig::default()
+        },
+        ..HostOptions::default()
+    });
+    let dpo = host
+        .unwrap()
+        .load("dpo", DPO, &Grants::default(), Profile::default())
+        .unwrap();
+    let mut plugins = PluginsConfig::default();
+    let own = plugins.config.entry("dpo".to_owned()).or_default();
+    let settings = settings.iter().cloned();
+    own.settings = settings
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect();
+    let calls = ComponentOptions {
+        plugins,
+        pair_loss: true,
+        ..ComponentOptions::default()
+    };
+    let components = runtime.block_on(Components::new(&[dpo], &calls)).unwrap();
+    fixture.trainer_with(&with_pairs(PairLoss::Component), components)
+}
+
+#[test]
+fn a_component_trains_on_pairs_as_the_native_loss_does() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let _context = runtime.enter();
+    let mut fixture = Fixture::new();
+    fixture.redo();
+    let native = fixture
+        .trainer(&with_pairs(PairLoss::Dpo))
+        .step(10)
+        .unwrap()
+        .unwrap();
+    let native_margin = fixture.margin();
+
+    let run = |settings: &[(&str, serde_json::Value)]| {
+        let mut fixture = Fixture::new();
+        fixture.redo();
+        let mut trainer = component_trainer(&fixture, &runtime, settings);
+        let step = trainer.step(10).unwrap().unwrap();
+        (step, fixture.margin())
+    };
+    let (step, margin) = run(&[]);
+    assert_eq!(step.outcome, StepOutcome::Published, "{:?}", step.reason);
+    let pairs = |metrics: &serde_json::Value, key: &str| metrics["pairs"][key].as_f64().unwrap();
+    for key in ["loss_first", "loss_last", "margin_last"] {
+        let (native, found) = (pairs(&native.metrics, key), pairs(&step.metrics, key));
+        assert!(
+            (native - found).abs() <= 1e-4 * native.abs().max(1.0),
+            "{key}: {native} and {found}"
+        );
+    }
+    assert!(
+        (native_margin - margin).abs() < 1e-3,
+        "{native_margin} {margin}"
+    );
+    assert_eq!(step.metrics["pairs"]["loss"], "component");
+    assert_eq!(step.metrics["pairs"]["component"]["accuracy"], 1.0);
+    assert!(step.metrics["components"]["pair_loss"]["digest"].is_string());
+    // Its settings are its own: those of `training.pairs` do not reach it.
+    let (other, _) = run(&[("sft_coef", 0.0.into())]);
+    assert!(pairs(&other.metrics, "loss_first") < pairs(&step.metrics, "loss_first"));
+}
+
+#[test]
+fn a_component_that_fails_leaves_the_samples_in_the_queue() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let _context = runtime.enter();
+    let mut fixture = Fixture::new();
+    fixture.redo();
+    let queued = fixture.journal.queued_count().unwrap();
+    let mut trainer = component_trainer(&fixture, &runtime, &[("beta", 0.0.into())]);
+    let error = trainer.step(10).unwrap_err().to_string();
+    assert!(error.contains("`beta` is 0"), "{error}");
+    assert_eq!(fixture.journal.queued_count().unwrap(), queued);
+}
+
+#[test]
+fn a_pair_loss_and_its_setting_belong_together() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let calls = ComponentOptions {
+        pair_loss: true,
+        ..ComponentOptions::default()
+    };
+    let error = runtime.block_on(Components::new(&[], &calls)).unwrap_err();
+    assert!(error.to_string().contains("--plugin"), "{error}");
 }
 
 #[test]

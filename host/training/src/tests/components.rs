@@ -133,6 +133,7 @@ impl Start {
             active: 0,
             options,
             component: step_components.loss(1),
+            pair_component: None,
             seed: 5,
             stop: &AtomicBool::new(false),
         };

@@ -161,12 +161,21 @@ impl Fixture {
 
     /// A trainer that resumes from the journal.
     pub(super) fn trainer(&self, options: &TrainingOptions) -> Trainer {
+        self.trainer_with(options, Components::default())
+    }
+
+    /// A trainer with components.
+    pub(super) fn trainer_with(
+        &self,
+        options: &TrainingOptions,
+        components: Components,
+    ) -> Trainer {
         Trainer::open(
             self.journal.clone(),
             self.engine.clone(),
             self.data(),
             options.clone(),
-            Components::default(),
+            components,
         )
         .unwrap()
     }

@@ -221,6 +221,7 @@ fn run_update(
         active: 0,
         options,
         component: None,
+        pair_component: None,
         seed: 5,
         stop: &AtomicBool::new(false),
     };

@@ -8,12 +8,12 @@ wit_bindgen::generate!({
     export_macro_name: "export_group_judge_world",
     default_bindings_module: "clawhost_sdk::bindings::group_judge",
     with: {
-        "clawhost:plugin/types@0.1.1": crate::bindings::clawhost::plugin::types,
-        "clawhost:plugin/log@0.1.1": crate::bindings::clawhost::plugin::log,
-        "clawhost:plugin/context@0.1.1": crate::bindings::clawhost::plugin::context,
-        "clawhost:plugin/model@0.1.1": crate::bindings::clawhost::plugin::model,
-        "clawhost:plugin/state@0.1.1": crate::bindings::clawhost::plugin::state,
-        "clawhost:plugin/http@0.1.1": crate::bindings::clawhost::plugin::http,
+        "clawhost:plugin/types@0.1.2": crate::bindings::clawhost::plugin::types,
+        "clawhost:plugin/log@0.1.2": crate::bindings::clawhost::plugin::log,
+        "clawhost:plugin/context@0.1.2": crate::bindings::clawhost::plugin::context,
+        "clawhost:plugin/model@0.1.2": crate::bindings::clawhost::plugin::model,
+        "clawhost:plugin/state@0.1.2": crate::bindings::clawhost::plugin::state,
+        "clawhost:plugin/http@0.1.2": crate::bindings::clawhost::plugin::http,
     },
     generate_all,
 });

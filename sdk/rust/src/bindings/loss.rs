@@ -8,9 +8,9 @@ wit_bindgen::generate!({
     export_macro_name: "export_loss_world",
     default_bindings_module: "clawhost_sdk::bindings::loss",
     with: {
-        "clawhost:plugin/types@0.1.1": crate::bindings::clawhost::plugin::types,
-        "clawhost:plugin/log@0.1.1": crate::bindings::clawhost::plugin::log,
-        "clawhost:plugin/context@0.1.1": crate::bindings::clawhost::plugin::context,
+        "clawhost:plugin/types@0.1.2": crate::bindings::clawhost::plugin::types,
+        "clawhost:plugin/log@0.1.2": crate::bindings::clawhost::plugin::log,
+        "clawhost:plugin/context@0.1.2": crate::bindings::clawhost::plugin::context,
     },
     generate_all,
 });

@@ -23,6 +23,7 @@ pub mod gate;
 pub mod group_judge;
 pub mod hint;
 pub mod loss;
+pub mod pair_loss;
 
 wit_bindgen::generate!({
     path: "../../wit",

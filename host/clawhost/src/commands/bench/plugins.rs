@@ -35,7 +35,8 @@ const SLICES: usize = 10 * MEMORY_SAMPLES;
 #[command(
     after_help = "Examples:\n  clawhost bench plugins\n  clawhost bench plugins --rounds 1 --languages rust,c --json\n  clawhost bench plugins --rounds 1 --languages none --failing 1000000 --looping 1000\n\n\
     Every call runs in a fresh instance, with all limits, checks and its receipt. It alternates with a plain loop over\n\
-    wasmtime that only instantiates and calls; the overhead is the ratio of calls/s. For each language the judge of\n\
+    wasmtime that only instantiates and calls, on an engine and a pool with the same settings; the overhead is the ratio of\n\
+    calls/s to callers on the plugin threads. For each language the judge of\n\
     `clawhost plugin new` is built in a temporary directory; a language with missing tools is skipped and listed."
 )]
 pub(super) struct PluginsArgs {

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use clawhost_engine::{Engine, SamplingParams};
 use clawhost_episodes::{
     EpisodeOptions, EpisodePlan, EpisodeRecord, EpisodeReport, EpisodeRunner, SampleUnit, Split,
-    Task, load_tasks,
+    StepJudge, Task, load_tasks,
 };
 use clawhost_evaluation::statistics::Estimate;
 use clawhost_plugins::{Kind, Plugin};
@@ -88,6 +88,7 @@ impl RolloutArgs {
             engine: engine.clone(),
             call: call_context(config, &environment, self.seed),
             environment,
+            step_judge: None,
             options: self.options(unit)?,
             parallel: self.parallel as usize,
         })
@@ -104,6 +105,25 @@ pub(in crate::commands) fn load_environment(file: &Path, config: &Config) -> Res
         plugin.kind()
     );
     Ok(plugin)
+}
+
+/// Loads a judge of steps with its grants.
+pub(in crate::commands) fn load_step_judge(
+    file: &Path,
+    config: &Config,
+    seed: u64,
+) -> Result<StepJudge> {
+    let (judge, _) = load_live(file, config, false)?;
+    ensure!(
+        judge.kind() == Kind::Judge,
+        "--step-judge {} is a {}, not a judge",
+        file.display(),
+        judge.kind()
+    );
+    Ok(StepJudge {
+        call: call_context(config, &judge, seed),
+        judge,
+    })
 }
 
 /// The tasks of a split.

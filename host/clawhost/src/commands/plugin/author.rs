@@ -24,7 +24,7 @@ use crate::output::print_result;
     nothing else of clawhost."
 )]
 pub(crate) struct NewArgs {
-    /// Kind: judge, group-judge, hint, filter, loss, advantage, gate or environment
+    /// Kind: judge, group-judge, hint, filter, loss, pair-loss, advantage, gate or environment
     #[arg(value_name = "KIND")]
     kind: String,
     /// Name of the plugin and of its directory

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use clawhost_plugins::measure::{self, CallLatencies, Sample};
+use clawhost_plugins::measure::{self, CallLatencies, Callers, Sample};
 use clawhost_plugins::{Grants, HostOptions, Kind, Profile};
 use serde::Serialize;
 
@@ -37,6 +37,9 @@ pub(crate) struct BenchArgs {
     /// Use the fast profile (epoch ticks and clocks) instead of fuel
     #[arg(long)]
     fast: bool,
+    /// Call from the threads that run the plugin, so that no call is handed over between threads
+    #[arg(long)]
+    on_plugin_threads: bool,
     /// Print one JSON object per measurement and line
     #[arg(long)]
     json: bool,
@@ -97,6 +100,10 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
             "failed"
         ))?;
     }
+    let callers = match args.on_plugin_threads {
+        true => Callers::OnPluginThreads,
+        false => Callers::Elsewhere,
+    };
     for &concurrency in &args.concurrency {
         let measurement = Measurement {
             plugin: plugin.name(),
@@ -107,6 +114,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
             latencies: runtime.block_on(measure::measure_calls(
                 &plugin,
                 &sample,
+                callers,
                 concurrency,
                 args.calls,
             )),

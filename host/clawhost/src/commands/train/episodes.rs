@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use clawhost_config::{TrainingMethod, TrainingOptions};
+use clawhost_config::{TrainingMethod, TrainingOptions, require_step_estimator};
 use clawhost_episodes::{
     EpisodeRecord, EpisodeReport, EpisodeRunner, EpisodeSource, SampleUnit, Task, choose_tasks,
     is_recorded, plan_groups, record_episode,
@@ -23,7 +23,8 @@ use serde_json::{Value, json};
 use super::TrainArgs;
 use crate::capabilities::PluginState;
 use crate::commands::env::rollout::{
-    RolloutArgs, SplitChoice, load_environment, report_text, run_with_progress, tasks_of,
+    RolloutArgs, SplitChoice, load_environment, load_step_judge, report_text, run_with_progress,
+    tasks_of,
 };
 use crate::config::Config;
 use crate::output::{print, print_json};
@@ -62,6 +63,12 @@ pub(crate) struct EpisodeTrainArgs {
     /// What becomes one training sample
     #[arg(long, value_name = "UNIT", default_value = "trajectory", value_parser = ["trajectory", "turn"])]
     sample_per: String,
+    /// Judge component that votes on every reply; the votes join the reward of the episode
+    #[arg(long, value_name = "FILE", requires = "env")]
+    step_judge: Option<PathBuf>,
+    /// Factor on the mean of the votes, added to the reward [default: training.advantage.step_coef, which is 1]
+    #[arg(long, value_name = "COEF", requires = "step_judge")]
+    step_coef: Option<f64>,
     /// Episodes per task of the evaluations before and after; 0 = none
     #[arg(long, value_name = "K", default_value_t = 4)]
     eval_samples: u32,
@@ -85,7 +92,18 @@ pub(super) fn train(args: &TrainArgs, env: &Path) -> Result<ExitCode> {
         config.server.data_dir.clone_from(data);
     }
     config.plugins.files.extend(args.plugin.iter().cloned());
+    if let Some(coef) = own.step_coef {
+        config.training.advantage.step_coef = Some(coef);
+    }
+    if own.step_judge.is_some() {
+        require_step_estimator(&config.training)?;
+    }
+    config.training.validate()?;
     let environment = load_environment(env, &config)?;
+    let step_judge = own.step_judge.as_ref();
+    let step_judge = step_judge
+        .map(|file| load_step_judge(file, &config, own.rollout.seed))
+        .transpose()?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     // Training blocks on its components within the runtime's context.
     let _context = runtime.enter();
@@ -107,6 +125,10 @@ pub(super) fn train(args: &TrainArgs, env: &Path) -> Result<ExitCode> {
     let runner = own
         .rollout
         .runner(&config, &model.engine, environment, unit)?;
+    let runner = EpisodeRunner {
+        step_judge,
+        ..runner
+    };
     let mut run = Run {
         json: args.json,
         args: own,
@@ -263,7 +285,12 @@ impl Run<'_> {
             let seed = self.args.rollout.seed;
             let plans = plan_groups(tasks, self.args.eval_samples, seed, "eval");
             let title = format!("{when} training, {split}");
-            let work = run_with_progress(&self.runner, plans, &title);
+            // Votes train; they are no part of what is measured.
+            let runner = EpisodeRunner {
+                step_judge: None,
+                ..self.runner.clone()
+            };
+            let work = run_with_progress(&runner, plans, &title);
             let report = EpisodeReport::new(&self.runtime.block_on(work));
             self.say(&report_text(&title, &report))?;
             evaluation[split] = serde_json::to_value(&report)?;

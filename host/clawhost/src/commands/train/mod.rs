@@ -133,10 +133,11 @@ fn directory(path: &Path) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Loss and advantage components that replace the built-in ones, if any are configured.
+/// The training components among the configured files.
 async fn components(config: &Config, state: PluginState) -> Result<Components> {
+    let calls = serve::component_calls(config);
     if config.plugins.files.is_empty() {
-        return Ok(Components::default());
+        return Ok(Components::new(&[], &calls).await?);
     }
     let loader = Loader::new(
         config,
@@ -153,11 +154,14 @@ async fn components(config: &Config, state: PluginState) -> Result<Components> {
             .with_context(|| format!("cannot load --plugin {}", file.display()))?
             .plugin;
         // Judges are not needed: the samples are judged already.
-        if matches!(plugin.kind(), Kind::Loss | Kind::Advantage | Kind::Gate) {
+        if matches!(
+            plugin.kind(),
+            Kind::Loss | Kind::PairLoss | Kind::Advantage | Kind::Gate
+        ) {
             plugins.push(plugin);
         }
     }
-    Ok(Components::new(&plugins, &serve::component_calls(config)).await?)
+    Ok(Components::new(&plugins, &calls).await?)
 }
 
 /// Prints the next step.

@@ -24,6 +24,8 @@ pub enum PairLoss {
     Dpo,
     /// ((lp_c − ref_c) − (lp_r − ref_r) − 1 / (2 · beta))² (Azar et al. 2023), which has a finite optimum.
     Ipo,
+    /// A pair-loss plugin. The coefficients of its formula are its own settings, `[plugins.config.NAME]`.
+    Component,
 }
 
 /// `[training.pairs]`. A complaint followed by an accepted reply gives a pair for the prompt before the complaint: the
@@ -32,7 +34,7 @@ pub enum PairLoss {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PairOptions {
-    /// The loss: `none`, `sft`, `dpo` or `ipo`. Default `none`; `sft` for models of at least 50 million parameters.
+    /// The loss: `none`, `sft`, `dpo`, `ipo`, or `component` for that of a pair-loss plugin. Default `none`; `sft` for models of at least 50 million parameters.
     pub loss: PairLoss,
     /// Weight of the mean pair loss next to the loss of the samples. Default 1.
     pub coef: f64,
@@ -40,7 +42,7 @@ pub struct PairOptions {
     pub beta: f64,
     /// `dpo` and `ipo`: weight of the accepted reply's mean negative log-likelihood, added to each pair's loss. Default 0.2.
     pub sft_coef: f64,
-    /// `dpo` and `ipo`: a pair whose reward margin, `beta` times the margin of the accepted reply over the base model in nats,
+    /// `dpo`, `ipo` and `component`: a pair whose reward margin, `beta` times the margin of the accepted reply over the base model in nats,
     /// exceeds this is satisfied: it has no gradient and is not drawn again in the step. Where samples do not train, a step
     /// ends when each drawn pair is satisfied. 0 = no limit. Default 5.
     pub max_reward_margin: f64,

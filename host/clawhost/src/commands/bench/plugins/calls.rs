@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clawhost_engine::measure::Spread;
-use clawhost_plugins::measure::{self, BareEngine, CallLatencies, Sample};
+use clawhost_plugins::measure::{self, BareEngine, CallLatencies, Callers, Sample};
 use clawhost_plugins::{Grants, HostOptions, Plugin, PluginHost, Profile};
 use serde::Serialize;
 
@@ -13,8 +13,7 @@ use crate::compiling;
 /// Concurrent calls in the second measurement of each pair.
 pub(super) const MANY: usize = 256;
 
-/// Name of the runner without this host.
-const BARE: &str = "wasmtime alone";
+const PROFILES: [Profile; 2] = [Profile::Deterministic, Profile::Fast];
 
 /// One table row: the rounds of one runner at one concurrency.
 #[derive(Debug, Clone, Serialize)]
@@ -35,7 +34,8 @@ pub(super) struct Calls {
     pub(super) peak_bytes: u64,
 }
 
-/// Ratio of calls/s of bare wasmtime to this host, paired by round.
+/// Ratio of calls/s of bare wasmtime to this host with callers on its threads, paired by round: both make a call without
+/// handing it over between threads.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Overhead {
     pub(super) component: String,
@@ -50,7 +50,8 @@ pub(super) struct ComponentBench {
     bytes: usize,
     host: PluginHost,
     plugins: Vec<Plugin>,
-    peer: Option<BareEngine>,
+    /// Bare wasmtime in each profile.
+    peers: Vec<(Profile, BareEngine)>,
     sample: Option<Arc<Sample>>,
     calls: usize,
     /// By runner and concurrency, in the order of the first round.
@@ -58,16 +59,37 @@ pub(super) struct ComponentBench {
 }
 
 struct Rounds {
-    runner: String,
-    profile: Option<Profile>,
+    runner: Runner,
     measured: Vec<CallLatencies>,
+}
+
+/// What makes the calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Runner {
+    Host(Profile, Callers),
+    Bare(Profile),
+}
+
+impl std::fmt::Display for Runner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Runner::Host(profile, Callers::Elsewhere) => write!(f, "clawhost, {profile}"),
+            Runner::Host(profile, Callers::OnPluginThreads) => {
+                write!(f, "clawhost, {profile}, same threads")
+            }
+            Runner::Bare(profile) => write!(f, "wasmtime alone, {profile}"),
+        }
+    }
 }
 
 impl ComponentBench {
     /// An embedded judge, run by this host in both profiles and by bare wasmtime.
     pub(super) fn new(name: &'static str, calls: usize) -> Result<Self> {
         let mut bench = Self::of_host(name, calls)?;
-        bench.peer = Some(BareEngine::new(embedded_plugin(name)?)?);
+        for profile in PROFILES {
+            let peer = BareEngine::new(embedded_plugin(name)?, profile, &HostOptions::default())?;
+            bench.peers.push((profile, peer));
+        }
         Ok(bench)
     }
 
@@ -75,7 +97,7 @@ impl ComponentBench {
     pub(super) fn of_host(name: &'static str, calls: usize) -> Result<Self> {
         let host = compiling::host(HostOptions::default())?;
         let component = embedded_plugin(name)?;
-        let plugins = [Profile::Deterministic, Profile::Fast]
+        let plugins = PROFILES
             .into_iter()
             .map(|profile| host.load(name, component, &Grants::default(), profile))
             .collect::<Result<_, _>>()?;
@@ -84,7 +106,7 @@ impl ComponentBench {
             bytes: component.len(),
             host,
             plugins,
-            peer: None,
+            peers: Vec::new(),
             sample: None,
             calls: calls.max(1),
             rounds: Vec::new(),
@@ -107,20 +129,22 @@ impl ComponentBench {
         };
         for &concurrency in concurrency {
             for plugin in self.plugins.clone() {
-                let measured =
-                    measure::measure_calls(&plugin, &sample, concurrency, self.calls).await;
-                let runner = format!("clawhost, {}", plugin.profile());
-                self.record(runner, Some(plugin.profile()), measured);
+                for callers in [Callers::Elsewhere, Callers::OnPluginThreads] {
+                    let measured =
+                        measure::measure_calls(&plugin, &sample, callers, concurrency, self.calls)
+                            .await;
+                    self.record(Runner::Host(plugin.profile(), callers), measured);
+                }
             }
-            if let Some(peer) = &self.peer {
+            for (profile, peer) in self.peers.clone() {
                 let measured = peer.judge_calls(&sample, concurrency, self.calls).await;
-                self.record(BARE.to_owned(), None, measured);
+                self.record(Runner::Bare(profile), measured);
             }
         }
         Ok(())
     }
 
-    fn record(&mut self, runner: String, profile: Option<Profile>, measured: CallLatencies) {
+    fn record(&mut self, runner: Runner, measured: CallLatencies) {
         let same = |rounds: &&mut Rounds| {
             rounds.runner == runner
                 && rounds
@@ -132,7 +156,6 @@ impl ComponentBench {
             Some(rounds) => rounds.measured.push(measured),
             None => self.rounds.push(Rounds {
                 runner,
-                profile,
                 measured: vec![measured],
             }),
         }
@@ -146,7 +169,7 @@ impl ComponentBench {
                 Calls::summarize(
                     self.name,
                     self.bytes,
-                    &rounds.runner,
+                    &rounds.runner.to_string(),
                     rounds.measured.as_slice(),
                 )
             })
@@ -157,14 +180,14 @@ impl ComponentBench {
     pub(super) fn overhead(&self) -> Vec<Overhead> {
         let mut overheads = Vec::new();
         for ours in &self.rounds {
-            let (Some(profile), Some(concurrency)) = (
-                ours.profile,
+            let (Runner::Host(profile, Callers::OnPluginThreads), Some(concurrency)) = (
+                ours.runner,
                 ours.measured.first().map(|first| first.concurrency),
             ) else {
                 continue;
             };
             let bare = self.rounds.iter().find(|other| {
-                other.profile.is_none()
+                other.runner == Runner::Bare(profile)
                     && other
                         .measured
                         .first()

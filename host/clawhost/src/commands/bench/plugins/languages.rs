@@ -105,7 +105,7 @@ async fn measure_one(
     let mut calls = Vec::new();
     for concurrency in [1, MANY] {
         let measured =
-            measure::measure_calls(&plugin, &Arc::clone(&sample), concurrency, CALLS).await;
+            measure::measure_calls(&plugin, &sample, Callers::Elsewhere, concurrency, CALLS).await;
         let name = format!("judge in {language}");
         calls.push(Calls::summarize(
             &name,
