@@ -91,6 +91,11 @@ const MACHINE_LIBRARIES: [&str; 2] = ["task-json", "task-machine"];
 pub const COMPONENTS: &[Component] = &[
     component("advantage-rloo", Package, &[]),
     component("environment-guess", Package, &[]),
+    environment(
+        "environment-python",
+        "environments/python",
+        &MACHINE_LIBRARIES,
+    ),
     environment("environment-swe", "environments/swe", &MACHINE_LIBRARIES),
     environment(
         "environment-terminal",
@@ -100,7 +105,12 @@ pub const COMPONENTS: &[Component] = &[
     environment(
         "environment-toolcall",
         "environments/toolcall",
-        &["task-json"],
+        &["task-json", "task-question"],
+    ),
+    environment(
+        "environment-toolcall-code",
+        "environments/toolcall-code",
+        &["task-json", "task-machine", "task-question"],
     ),
     component("filter-minimal", Example, &[]),
     component("gate-minimal", Example, &[]),

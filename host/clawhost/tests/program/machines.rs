@@ -3,7 +3,7 @@
 //! Needs bubblewrap: `CLAWHOST_BWRAP`, or `bwrap` on `PATH`. Without it, or where it may not create namespaces, every test
 //! returns at once and says so.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -48,10 +48,17 @@ impl Fixture {
 
     /// `profile`: lines of the profile `default`.
     pub(crate) fn with(component: &[u8], profile: &str, supervisor: &str) -> Option<Self> {
-        let toml = format!(
-            "[sandbox]\nbwrap = {:?}\n[sandbox.profiles.default]\n{profile}",
-            bwrap()?
-        );
+        Some(Self::with_bwrap(component, profile, supervisor, &bwrap()?))
+    }
+
+    /// As [`Fixture::with`], with any program as bubblewrap.
+    pub(crate) fn with_bwrap(
+        component: &[u8],
+        profile: &str,
+        supervisor: &str,
+        bwrap: &Path,
+    ) -> Self {
+        let toml = format!("[sandbox]\nbwrap = {bwrap:?}\n[sandbox.profiles.default]\n{profile}");
         let config = Config::parse(&toml).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let supervisor = SupervisorCommand::new(supervisor, ["supervise-machine"]);
@@ -71,11 +78,11 @@ impl Fixture {
             .unwrap()
             .load("terminal", component, &grants, Profile::default())
             .unwrap();
-        Some(Self {
+        Self {
             plugin,
             sandboxes,
             dir,
-        })
+        }
     }
 
     pub(crate) async fn start(&self, payload: &Value) -> (Episode, Observation) {
@@ -129,7 +136,7 @@ impl Fixture {
     }
 }
 
-fn call(name: &str, arguments: &Value) -> Message {
+pub(crate) fn call(name: &str, arguments: &Value) -> Message {
     let mut action = Message {
         content: Vec::new(),
         ..Message::text(Role::Assistant, "")

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::rules::{OptionsError, require, require_between, require_size};
 
-/// The profile that exists without being configured.
+/// The profiles that exist without being configured.
 const DEFAULT_PROFILE: &str = "default";
+const CODE_PROFILE: &str = "code";
 
 /// `[sandbox]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -22,8 +23,8 @@ pub struct SandboxConfig {
     /// Total size of the snapshots of a process. They are deleted when it ends. Default "4GiB".
     #[serde(with = "crate::SizeText")]
     pub max_snapshots: u64,
-    /// What a machine may use, by the name that an environment asks for. The profile `default` exists without being
-    /// configured.
+    /// What a machine may use, by the name that an environment asks for. The profile `default`, and `code` with a memory of
+    /// 4 GiB for Python of the policy, exist without being configured.
     pub profiles: BTreeMap<String, SandboxProfile>,
 }
 
@@ -93,10 +94,17 @@ impl Default for SandboxProfile {
 }
 
 impl SandboxConfig {
-    /// The profile of this name. `default` exists without being configured.
+    /// The profile of this name. `default` and `code` exist without being configured.
     pub fn profile(&self, name: &str) -> Option<SandboxProfile> {
-        let default = || (name == DEFAULT_PROFILE).then(SandboxProfile::default);
-        self.profiles.get(name).cloned().or_else(default)
+        let built_in = || match name {
+            DEFAULT_PROFILE => Some(SandboxProfile::default()),
+            CODE_PROFILE => Some(SandboxProfile {
+                memory: 4 << 30,
+                ..SandboxProfile::default()
+            }),
+            _ => None,
+        };
+        self.profiles.get(name).cloned().or_else(built_in)
     }
 
     pub(crate) fn validate(&self) -> Result<(), OptionsError> {
