@@ -92,6 +92,11 @@ pub const COMPONENTS: &[Component] = &[
     component("advantage-rloo", Package, &[]),
     component("environment-guess", Package, &[]),
     environment("environment-gui", "environments/gui", &MACHINE_LIBRARIES),
+    environment(
+        "environment-python",
+        "environments/python",
+        &MACHINE_LIBRARIES,
+    ),
     environment("environment-swe", "environments/swe", &MACHINE_LIBRARIES),
     environment(
         "environment-terminal",
@@ -101,7 +106,12 @@ pub const COMPONENTS: &[Component] = &[
     environment(
         "environment-toolcall",
         "environments/toolcall",
-        &["task-json"],
+        &["task-json", "task-question"],
+    ),
+    environment(
+        "environment-toolcall-code",
+        "environments/toolcall-code",
+        &["task-json", "task-machine", "task-question"],
     ),
     component("filter-minimal", Example, &[]),
     component("gate-minimal", Example, &[]),

@@ -85,6 +85,15 @@ enum Command {
 /// Runs one command line as the `clawhost` program itself: plugins are compiled in subprocesses of it, and compiled
 /// code is cached in the user's cache directory.
 pub fn main_as_program(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    // A supervisor starts with each machine, and forks for each command: it parses no command line and stays small.
+    #[cfg(target_os = "linux")]
+    if args
+        .get(1)
+        .is_some_and(|first| first == supervise_machine::SUBCOMMAND)
+    {
+        return clawhost_sandbox::supervise_machine();
+    }
     allocator::limit_arenas();
     compiling::enable_subprocess_compiler();
     let code = main_with(args);

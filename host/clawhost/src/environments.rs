@@ -113,6 +113,8 @@ impl EnvironmentLoop {
                     step_judge,
                     options: EpisodeOptions {
                         max_steps: options.max_steps,
+                        context_tokens: (options.context_tokens > 0)
+                            .then_some(options.context_tokens),
                         sampling: SamplingParams {
                             max_tokens: options.max_tokens,
                             ..SamplingParams::default()

@@ -3,7 +3,7 @@
 //! A reply enters the context as the tokens that the engine sampled, never as text that is tokenized again. An observation
 //! is appended as the text that the chat template writes between a reply and the next one. Where a template cannot
 //! continue that way, or the offered tools change, the conversation is rendered again and a new sequence begins: its prompt
-//! is new text, which does not train.
+//! is new text, which does not train. So it is where the context is longer than its limit and its middle is left out.
 
 use std::sync::Arc;
 
@@ -19,6 +19,7 @@ use clawhost_plugins::Observation;
 use serde::{Deserialize, Serialize};
 
 use crate::sequence::SampledSequence;
+use crate::window::window;
 
 /// Stands for a reply when the text after it is rendered: private-use characters, which no template changes.
 const REPLY: &str = "\u{e0de}\u{e0ad}\u{e0de}";
@@ -40,6 +41,8 @@ pub(crate) struct Dialogue<'a> {
     version: LoadedVersion,
     unit: SampleUnit,
     priority: Priority,
+    /// Tokens of a prompt above which its middle is left out.
+    context_limit: Option<usize>,
     /// The time that templates see: that of the episode's start, so that earlier text does not change.
     now_s: i64,
     messages: Vec<Message>,
@@ -58,6 +61,7 @@ impl<'a> Dialogue<'a> {
         engine: &'a Engine,
         version: LoadedVersion,
         (unit, priority): (SampleUnit, Priority),
+        context_limit: Option<usize>,
         now_ms: i64,
     ) -> Self {
         Self {
@@ -65,6 +69,7 @@ impl<'a> Dialogue<'a> {
             version,
             unit,
             priority,
+            context_limit,
             now_s: now_ms.div_euclid(1000),
             messages: Vec::new(),
             tools: Vec::new(),
@@ -106,8 +111,9 @@ impl<'a> Dialogue<'a> {
             Some((text, ids)) => {
                 self.rendered = text;
                 self.context.extend(&ids);
+                let cut = self.cut_context()?;
                 match (self.unit, self.sequences.last_mut()) {
-                    (SampleUnit::Trajectory, Some(last)) => last.push_observation(&ids),
+                    (SampleUnit::Trajectory, Some(last)) if !cut => last.push_observation(&ids),
                     _ => self.begin_sequence(),
                 }
             }
@@ -116,10 +122,27 @@ impl<'a> Dialogue<'a> {
                     .render(&self.messages)
                     .map_err(|error| format!("the chat template rejects the messages: {error}"))?;
                 self.context = self.encode(&self.rendered)?;
+                self.cut_context()?;
                 self.begin_sequence();
             }
         }
         Ok(())
+    }
+
+    /// Leaves out the middle of a context that is longer than its limit, and returns whether it was.
+    fn cut_context(&mut self) -> Result<bool, String> {
+        let Some(limit) = self
+            .context_limit
+            .filter(|limit| self.context.len() > *limit)
+        else {
+            return Ok(false);
+        };
+        self.context = window(&self.context, limit, |left_out| {
+            self.encode(&format!(
+                "\n[... {left_out} tokens are left out here ...]\n"
+            ))
+        })?;
+        Ok(true)
     }
 
     fn begin_sequence(&mut self) {

@@ -22,6 +22,7 @@ use crate::seeds::derive;
 use crate::sequence::SampledSequence;
 use crate::step_judge::{JudgedSteps, StepTrace};
 use crate::task::Task;
+use crate::window::MIN_LIMIT;
 
 /// Limits and sampling of an episode.
 #[derive(Debug, Clone)]
@@ -32,6 +33,9 @@ pub struct EpisodeOptions {
     pub wall_limit: Duration,
     /// What becomes one sample.
     pub unit: SampleUnit,
+    /// Tokens of a prompt above which its middle is left out: 30 % of what is kept is the beginning, 70 % the end. At least 64.
+    /// None, the default: an episode ends when its context is full.
+    pub context_tokens: Option<u32>,
     /// Sampling of every reply; the seed is replaced.
     pub sampling: SamplingParams,
     /// Priority of the replies in the engine. Beside the traffic of people it is [`Priority::Training`].
@@ -47,6 +51,7 @@ impl Default for EpisodeOptions {
             max_steps: 32,
             wall_limit: Duration::from_secs(600),
             unit: SampleUnit::default(),
+            context_tokens: None,
             sampling: SamplingParams::default(),
             priority: Priority::Interactive,
             artifacts: None,
@@ -175,6 +180,9 @@ async fn play(
         engine,
         version,
         (options.unit, options.priority),
+        options
+            .context_tokens
+            .map(|limit| (limit as usize).max(MIN_LIMIT)),
         started_ms,
     );
     let mut trace = StepTrace::default();

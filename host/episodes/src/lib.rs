@@ -20,6 +20,7 @@
 mod artifacts;
 mod dialogue;
 mod episode;
+mod import;
 mod record;
 mod report;
 mod runner;
@@ -27,10 +28,12 @@ mod seeds;
 mod sequence;
 mod step_judge;
 mod task;
+mod window;
 
 pub use artifacts::Artifacts;
 pub use dialogue::SampleUnit;
 pub use episode::{EpisodeOptions, FinishedEpisode, NoVerdict};
+pub use import::{ImportError, ImportOptions, ImportedTasks, TaskFormat, import_tasks};
 pub use record::{EpisodeSource, is_recorded, record_episode, session};
 pub use report::{EpisodeReport, FamilyReport};
 pub use runner::{EpisodePlan, EpisodeRecord, EpisodeRunner, choose_tasks, plan_groups};

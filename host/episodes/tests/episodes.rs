@@ -234,6 +234,44 @@ async fn turns_continue_with_the_sampled_tokens_and_mask_observations() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_long_conversation_goes_on_without_its_middle() {
+    const LIMIT: usize = 160;
+    let windowed = EpisodeOptions {
+        context_tokens: Some(LIMIT as u32),
+        ..options(SampleUnit::Trajectory)
+    };
+    let task = r#"{"id":"g","instruction":"Play with me.","tries":12}"#;
+    let records = run(&runner(GUESS, windowed), task, 1).await;
+    let episode = records[0].result.as_ref().unwrap();
+    assert_eq!((episode.steps, episode.reward), (12, -1.0));
+    let cut = &episode.sequences[1..];
+    assert!(!cut.is_empty(), "one sequence");
+    let first = &episode.sequences[0].prompt_ids;
+    for sequence in cut {
+        assert!(sequence.prompt_ids.len() <= LIMIT);
+        // The beginning stays, and a marker says that something is missing.
+        assert_eq!(sequence.prompt_ids[..36], first[..36]);
+        let text = engine()
+            .tokenizer()
+            .decode_with_special(&sequence.prompt_ids);
+        assert_eq!(
+            text.matches("tokens are left out here").count(),
+            1,
+            "{text}"
+        );
+        assert!(text.ends_with("<|im_start|>assistant\n"), "{text}");
+    }
+    let replies: u32 = episode.sequences.iter().map(|one| one.replies).sum();
+    assert_eq!(replies, 12);
+    let sampled: usize = episode
+        .sequences
+        .iter()
+        .map(|one| one.token_ids.len() - one.masked.len())
+        .sum();
+    assert_eq!(sampled, episode.sampled_tokens);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_changed_component_changes_observations_and_rewards() {
     let before = guess(GUESS, SampleUnit::Trajectory).await;
     // The text of the observation, and the `f32.const -1` of a failed episode's grade.

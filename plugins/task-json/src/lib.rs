@@ -76,6 +76,26 @@ pub fn parse(text: &str) -> Option<Json> {
     parser.rest.trim_start().is_empty().then_some(value)
 }
 
+/// A text as a JSON string.
+pub fn quote(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            '\n' => quoted.push_str("\\n"),
+            c if c.is_control() => {
+                let mut units = [0; 2];
+                for unit in c.encode_utf16(&mut units) {
+                    quoted.push_str(&format!("\\u{unit:04x}"));
+                }
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
 struct Parser<'a> {
     rest: &'a str,
 }
@@ -198,6 +218,12 @@ impl Parser<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_quoted_is_parsed_back() {
+        let text = "a \"b\"\\ \n\t\0\u{7f}\u{85} 😀 ä";
+        assert_eq!(parse(&quote(text)), Some(Json::Text(text.to_owned())));
+    }
 
     #[test]
     fn values_are_parsed() {

@@ -3,7 +3,7 @@
 //! Needs bubblewrap: `CLAWHOST_BWRAP`, or `bwrap` on `PATH`. Without it, or where it may not create namespaces, every test
 //! returns at once and says so.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -48,11 +48,20 @@ impl Fixture {
 
     /// `profile`: lines of the profile `default`.
     pub(crate) fn with(component: &[u8], profile: &str, supervisor: &str) -> Option<Self> {
+        Some(Self::with_bwrap(component, profile, supervisor, &bwrap()?))
+    }
+
+    /// As [`Fixture::with`], with any program as bubblewrap.
+    pub(crate) fn with_bwrap(
+        component: &[u8],
+        profile: &str,
+        supervisor: &str,
+        bwrap: &Path,
+    ) -> Self {
         let chromium =
             std::env::var("CLAWHOST_CHROMIUM").map(|file| format!("chromium = {file:?}\n"));
         let toml = format!(
-            "[sandbox]\nbwrap = {:?}\n{}[sandbox.profiles.default]\n{profile}",
-            bwrap()?,
+            "[sandbox]\nbwrap = {bwrap:?}\n{}[sandbox.profiles.default]\n{profile}",
             chromium.unwrap_or_default()
         );
         let config = Config::parse(&toml).unwrap();
@@ -76,11 +85,11 @@ impl Fixture {
             .unwrap()
             .load("terminal", component, &grants, Profile::default())
             .unwrap();
-        Some(Self {
+        Self {
             plugin,
             sandboxes,
             dir,
-        })
+        }
     }
 
     pub(crate) async fn start(&self, payload: &Value) -> (Episode, Observation) {
@@ -134,7 +143,7 @@ impl Fixture {
     }
 }
 
-fn call(name: &str, arguments: &Value) -> Message {
+pub(crate) fn call(name: &str, arguments: &Value) -> Message {
     let mut action = Message {
         content: Vec::new(),
         ..Message::text(Role::Assistant, "")

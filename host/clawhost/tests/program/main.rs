@@ -6,14 +6,20 @@
     reason = "a test may fail by panicking, and may print its figures"
 )]
 
+#[cfg(target_os = "linux")]
+mod code_interpreter;
 mod compile_component;
 #[cfg(target_os = "linux")]
 mod gui;
 mod https;
+#[cfg(target_os = "linux")]
+mod import;
 mod interpreted;
 mod languages;
 #[cfg(target_os = "linux")]
 mod machines;
+#[cfg(target_os = "linux")]
+mod python_class;
 #[cfg(target_os = "linux")]
 mod swe;
 mod train_episodes;

@@ -65,3 +65,41 @@ fn a_killed_run_repeats_neither_episodes_nor_steps() {
         "{again:?}"
     );
 }
+
+#[test]
+fn a_run_begins_with_the_adapter_of_demonstrations() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, adapter) = (dir.path().join("data"), dir.path().join("beginner"));
+    let demonstrations = dir.path().join("demonstrations.jsonl");
+    let talk = r#"{"messages": [{"role": "user", "content": "Ada has 2 keys and finds 3 more. How many keys does Ada have now?"}, {"role": "assistant", "content": "2 + 3 = 5, so Ada has 5 keys now."}]}"#;
+    std::fs::write(&demonstrations, format!("{talk}\n{talk}\n")).unwrap();
+    let tuned = Command::new(PROGRAM)
+        .args(["sft", "--data"])
+        .arg(&demonstrations)
+        .arg("--out")
+        .arg(&adapter)
+        .output()
+        .unwrap();
+    assert!(tuned.status.success(), "{tuned:?}");
+    let text = std::fs::read_to_string(adapter.join("provenance.json")).unwrap();
+    let provenance: Value = serde_json::from_str(&text).unwrap();
+    let run = || {
+        let mut command = train(&data);
+        command.arg("--adapter").arg(&adapter).output().unwrap()
+    };
+    let output = run();
+    assert!(output.status.success(), "{output:?}");
+    let journal = Journal::open_read_only(&data).unwrap();
+    let sessions = journal.sessions(100).unwrap();
+    let digests: Vec<String> = sessions
+        .iter()
+        .flat_map(|session| journal.session_turns(&session.id).unwrap())
+        .map(|turn| turn.adapter_digest)
+        .collect();
+    let beginner = provenance["supervised"]["digest"].as_str().unwrap();
+    // The first step's episodes are the beginner's, the others those of what it learned.
+    let first = digests.iter().filter(|digest| *digest == beginner).count();
+    assert!(first >= 4 && first < STEPS * 4, "{beginner}: {digests:?}");
+    // The same command continues.
+    assert!(run().status.success());
+}

@@ -36,6 +36,9 @@ pub struct EnvironmentConfig {
     /// reward of the episode; a reply whose judge fails has no vote. It is loaded at the start. Default none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_judge: Option<PathBuf>,
+    /// Tokens of a prompt, at least 64, above which its middle is left out. Default 0: an episode ends when the context is full.
+    #[serde(default)]
+    pub context_tokens: u32,
 }
 
 fn weight() -> f64 {
@@ -70,6 +73,7 @@ impl EnvironmentConfig {
             max_steps: max_steps(),
             max_tokens: max_tokens(),
             step_judge: None,
+            context_tokens: 0,
         }
     }
 
@@ -97,6 +101,12 @@ impl EnvironmentConfig {
             "environments.parallel",
             self.parallel,
             "must be at least environments.group and at most 4096",
+        )?;
+        require(
+            self.context_tokens == 0 || self.context_tokens >= 64,
+            "environments.context_tokens",
+            self.context_tokens,
+            "must be at least 64, or 0",
         )?;
         let steps_and_tokens = [
             ("environments.max_steps", self.max_steps),
@@ -213,6 +223,11 @@ mod tests {
             ("group = 1", "", "nothing to be compared with"),
             ("parallel = 4", "", "at least environments.group"),
             ("max_steps = 0", "", "environments.max_steps = 0"),
+            (
+                "context_tokens = 63",
+                "",
+                "environments.context_tokens = 63",
+            ),
             (
                 "",
                 "[[environments]]\nfile = \"b/x.wasm\"\ntasks = \"t\"",

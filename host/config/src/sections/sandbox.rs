@@ -11,6 +11,7 @@ use crate::rules::{OptionsError, require, require_between, require_size};
 /// The profiles that exist without being configured.
 const DEFAULT_PROFILE: &str = "default";
 const BROWSER_PROFILE: &str = "browser";
+const CODE_PROFILE: &str = "code";
 
 /// `[sandbox]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -26,8 +27,8 @@ pub struct SandboxConfig {
     /// Total size of the snapshots of a process. They are deleted when it ends. Default "4GiB".
     #[serde(with = "crate::SizeText")]
     pub max_snapshots: u64,
-    /// What a machine may use, by the name that an environment asks for. The profiles `default` and, with 512 processes and
-    /// 2 GiB of memory, `browser` exist without being configured.
+    /// What a machine may use, by the name that an environment asks for. These profiles exist without being configured: `default`;
+    /// `browser` with 512 processes and 2 GiB of memory; and `code` with 4 GiB of memory, for Python of the policy.
     pub profiles: BTreeMap<String, SandboxProfile>,
 }
 
@@ -102,18 +103,22 @@ impl Default for SandboxProfile {
 }
 
 impl SandboxConfig {
-    /// The profile of this name. `default` and `browser` exist without being configured.
+    /// The profile of this name. `default`, `browser` and `code` exist without being configured.
     pub fn profile(&self, name: &str) -> Option<SandboxProfile> {
-        let default = || match name {
+        let built_in = || match name {
             DEFAULT_PROFILE => Some(SandboxProfile::default()),
             BROWSER_PROFILE => Some(SandboxProfile {
                 memory: 2 << 30,
                 processes: 512,
                 ..SandboxProfile::default()
             }),
+            CODE_PROFILE => Some(SandboxProfile {
+                memory: 4 << 30,
+                ..SandboxProfile::default()
+            }),
             _ => None,
         };
-        self.profiles.get(name).cloned().or_else(default)
+        self.profiles.get(name).cloned().or_else(built_in)
     }
 
     pub(crate) fn validate(&self) -> Result<(), OptionsError> {

@@ -1,6 +1,7 @@
 //! `clawhost env`: environments, in which a policy acts.
 
 mod bench;
+mod import;
 mod play;
 pub(in crate::commands) mod rollout;
 mod top;
@@ -27,6 +28,8 @@ enum What {
     Try(play::TryArgs),
     /// Measure how fast an environment steps, without a model
     Bench(bench::BenchArgs),
+    /// Convert tasks of another program to a task set
+    Import(import::ImportArgs),
     /// Show what the environments of a server do: episodes, rewards and samples
     Top(top::TopArgs),
 }
@@ -36,6 +39,7 @@ pub(crate) fn env(args: &EnvArgs) -> Result<ExitCode> {
     match &args.what {
         What::Try(args) => play::play(args),
         What::Bench(args) => bench::bench(args),
+        What::Import(args) => import::import(args),
         What::Top(args) => top::top(args),
     }
 }

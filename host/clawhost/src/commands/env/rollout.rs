@@ -32,6 +32,9 @@ pub(in crate::commands) struct RolloutArgs {
     /// Maximum tokens of a reply
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: u32,
+    /// Tokens of a prompt above which its middle is left out [default: the episode ends when the context is full]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(64..))]
+    context_tokens: Option<u32>,
     /// Sampling temperature
     #[arg(long, value_name = "T", default_value_t = 1.0)]
     temperature: f32,
@@ -70,6 +73,7 @@ impl RolloutArgs {
             max_steps: self.max_steps,
             wall_limit: Duration::from_secs(self.wall_limit),
             unit,
+            context_tokens: self.context_tokens,
             sampling,
             artifacts: self.artifacts.clone(),
             ..EpisodeOptions::default()

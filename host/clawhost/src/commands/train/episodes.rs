@@ -54,6 +54,9 @@ pub(crate) struct EpisodeTrainArgs {
     /// Data directory, created if it does not exist [default: server.data_dir]
     #[arg(long, value_name = "DIR", requires = "env")]
     data: Option<PathBuf>,
+    /// Initial adapter in PEFT layout, such as that of `clawhost sft`, used when the data directory has no adapter yet
+    #[arg(long, value_name = "DIR", requires = "env")]
+    adapter: Option<PathBuf>,
     /// Episodes per task and step, which are compared with each other
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=1024))]
     group: u32,
@@ -109,6 +112,13 @@ pub(super) fn train(args: &TrainArgs, env: &Path) -> Result<ExitCode> {
     let _context = runtime.enter();
     let journal = Journal::open(&config.server.data_dir)?;
     let model = serve::load_engine(&config)?;
+    if own.adapter.is_some() {
+        config.model.initial_adapter.clone_from(&own.adapter);
+    }
+    // The same command continues a run, whose adapter began with the initial one.
+    if journal.active_adapter()?.is_none() {
+        serve::load_initial_adapter(&config, &journal, &model.engine)?;
+    }
     let state = PluginState::new(journal.clone(), config.plugins.state);
     let components = runtime.block_on(super::components(&config, state))?;
     let unit = match own.sample_per.as_str() {

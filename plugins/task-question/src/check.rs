@@ -22,6 +22,7 @@ impl Check {
         if self.prose && !is_line_of_prose(answer) {
             return Some("not one line of prose".to_owned());
         }
+        let answer = boxed(answer).unwrap_or(answer);
         let right = match self.number {
             Some(number) => last_number(answer) == Some(number),
             None => {
@@ -31,6 +32,21 @@ impl Check {
         };
         (!right).then(|| format!("expected {}", self.expected))
     }
+}
+
+/// What is in the last `\boxed{…}`.
+fn boxed(answer: &str) -> Option<&str> {
+    let (_, rest) = answer.rsplit_once("\\boxed{")?;
+    let mut depth = 1;
+    let end = rest.find(|c| {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    })?;
+    rest.get(..end)
 }
 
 /// Without case, a leading `Answer:`, and punctuation or Markdown at the ends.
@@ -132,6 +148,20 @@ mod tests {
             assert_eq!(check.failure(right), None, "{right}");
         }
         assert!(check.failure("Lisbon or Porto").is_some());
+    }
+
+    #[test]
+    fn what_is_boxed_is_the_answer() {
+        let check = Check::new(r"\frac{3}{4}", false);
+        assert_eq!(
+            check.failure(r"So \boxed{\frac{6}{8}} is \boxed{\frac{3}{4}}, as 3 + 1 = 4."),
+            None
+        );
+        assert!(check.failure(r"\boxed{\frac{3}{5}}").is_some());
+        let check = Check::new("300", false);
+        assert_eq!(check.failure(r"Answer: \boxed{300} km in 5 hours"), None);
+        assert!(check.failure(r"\boxed{5} of 300").is_some());
+        assert_eq!(check.failure(r"\boxed{unclosed 300"), None);
     }
 
     #[test]

@@ -2,13 +2,31 @@
 
 use super::*;
 
+/// Says what it was to run; fails on `raise`.
+struct Echo;
+
+impl Interpreter for Echo {
+    fn start(task: &str, profile: &str) -> Result<Self, PluginError> {
+        assert_eq!((task, profile), ("t-1", "code"));
+        Ok(Echo)
+    }
+
+    fn run(&mut self, code: &str, timeout_ms: u32) -> Result<Ran, PluginError> {
+        match code {
+            "raise" => Ok(Ran::Failed("exit code: 1".to_owned())),
+            "lost" => Err(PluginError::Transient("lost".to_owned())),
+            code => Ok(Ran::Printed(format!("{code} {timeout_ms}"))),
+        }
+    }
+}
+
 fn start(payload: &str) -> (Question, Observation) {
     let task = Task {
         id: "t-1".to_owned(),
         instruction: "What is 12 + 7?".to_owned(),
         payload: payload.to_owned(),
     };
-    Question::reset(task, 1).unwrap()
+    Question::<NoInterpreter>::reset(task, 1).unwrap()
 }
 
 fn say(text: &str) -> Message {
@@ -98,16 +116,47 @@ fn invalid_tasks_are_rejected() {
         r#"{"answer": 1, "tools": ["shell"]}"#,
         r#"{"answer": 1, "max_turns": 0}"#,
         r#"{"answer": 1, "table": {"a": []}}"#,
+        r#"{"answer": 1, "code_timeout": 121}"#,
+        r#"{"answer": 1, "tools": ["code_interpreter"]}"#,
     ] {
         let task = Task {
             id: "t-1".to_owned(),
             instruction: "?".to_owned(),
             payload: payload.to_owned(),
         };
-        let error = Question::reset(task, 1).err().unwrap();
+        let error = Question::<NoInterpreter>::reset(task, 1).err().unwrap();
         assert!(
             matches!(&error, PluginError::InvalidInput(why) if why.contains("t-1")),
             "{payload}: {error:?}"
         );
     }
+}
+
+#[test]
+fn code_is_run_by_the_interpreter() {
+    let task = Task {
+        id: "t-1".to_owned(),
+        instruction: "What is 12 + 7?".to_owned(),
+        payload: r#"{"answer": 19, "tools": ["code_interpreter"], "code_timeout": 2}"#.to_owned(),
+    };
+    let (mut episode, seen) = Question::<Echo>::reset(task, 1).unwrap();
+    assert_eq!(seen.tools[0].name, "code_interpreter");
+    for (arguments, expected) in [
+        (r#"{"code": "print(1)"}"#, "print(1) 2000"),
+        (r#"{"code": "raise"}"#, "error: exit code: 1"),
+        (r#"{"script": "1"}"#, "error: `code_interpreter` takes"),
+    ] {
+        let transition = episode.step(call("code_interpreter", arguments)).unwrap();
+        let text = transition.observation.messages[0].text();
+        assert!(text.starts_with(expected), "{text}");
+    }
+    // A failure of the host is no result: the episode has no verdict.
+    assert!(
+        episode
+            .step(call("code_interpreter", r#"{"code": "lost"}"#))
+            .is_err()
+    );
+    episode.step(say("18")).unwrap();
+    let outcome = episode.grade().unwrap();
+    assert!((outcome.reward + 0.9).abs() < 1e-6, "one answered call");
 }

@@ -1,0 +1,8 @@
+import unittest
+
+from tally import tally
+
+
+class Tally(unittest.TestCase):
+    def test_empty(self):
+        self.assertEqual(tally(""), {})
