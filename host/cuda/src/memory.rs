@@ -23,7 +23,7 @@ pub struct CudaMemory<'a> {
 }
 
 impl<'a> CudaMemory<'a> {
-    /// Most bytes that NCCL takes of each of several GPUs for the sums of training.
+    /// Bytes that are set aside on each of several GPUs for NCCL's buffers: an estimate, not a measurement.
     pub const NCCL: usize = 512 << 20;
 
     /// The plan of a base model in this precision, with linear layers in this format.

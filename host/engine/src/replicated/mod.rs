@@ -153,7 +153,7 @@ impl Backend for ReplicatedBackend {
         let mut all = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         let slots = all.remove(&slot);
         drop(all);
-        let slots = slots.expect("nothing is loaded in the slot");
+        let slots = slots.expect("weights are loaded in the slot");
         for (replica, slot) in self.replicas.iter().zip(slots) {
             replica.drop_adapter(slot);
         }
