@@ -141,7 +141,7 @@ impl Backward<'_> {
         let (model, work) = (self.model, self.work);
         let (precision, c) = (self.precision(), &model.config);
         let (tokens, rows) = (batch.inputs.token_count, batch.inputs.row_count);
-        self.scorer.yield_to_requests()?;
+        self.scorer.begin_pass();
         let dhead = self.full(model.layout.head);
         let scorer = self.scorer;
         let pass = Pass {
@@ -176,7 +176,8 @@ impl Backward<'_> {
             let shape = (tokens, c.hidden_size);
             self.scorer.stream.embed_backward(precision, at, shape)?;
         }
-        self.scorer.stream.synchronize()
+        self.scorer.stream.synchronize()?;
+        self.scorer.yield_to_requests()
     }
 
     /// The angles of the micro-batch, which another pass has replaced.
