@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow, bail};
-use clawhost_config::{DeviceChoice, Dtype, Gpus};
+use anyhow::{Result, anyhow, bail, ensure};
+use clawhost_config::{Config, DeviceChoice, Dtype, Gpus, TrainableParameters};
 use clawhost_cpu::CpuBackend;
 use clawhost_cuda::{CudaBackend, DeviceInfo, Precision};
 use clawhost_engine::backend::DeviceMemory;
 use clawhost_engine::{Backend, Engine, EngineOptions, ForwardError};
-use clawhost_model::{LoadError, Model, ModelFiles};
+use clawhost_model::{LoadError, Model, ModelFiles, Quantization, QuantizedFormat};
 
 /// The device that runs the model, and why.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -30,6 +30,12 @@ impl ChosenDevice {
         }
     }
 
+    /// How the processors store the weights of linear layers; `None` is f32.
+    pub(crate) fn host_format(&self, quantization: Quantization) -> Option<QuantizedFormat> {
+        let of_dtype = (self.dtype == Dtype::Bfloat16).then_some(QuantizedFormat::Bf16);
+        QuantizedFormat::of(quantization).or(of_dtype)
+    }
+
     /// How the GPU stores weights and activations.
     pub(crate) fn precision(&self) -> Precision {
         match self.dtype {
@@ -44,9 +50,6 @@ impl ChosenDevice {
         let dtype = match (configured, on_gpu) {
             (Dtype::Auto, true) => Dtype::Bfloat16,
             (Dtype::Auto, false) => Dtype::Float32,
-            (Dtype::Bfloat16, false) => bail!(
-                "engine.dtype = \"bfloat16\": the CPU computes in float32; set engine.dtype = \"auto\", or use a GPU"
-            ),
             (dtype, _) => dtype,
         };
         Ok(Self { dtype, ..self })
@@ -58,6 +61,15 @@ impl ChosenDevice {
             DeviceChoice::Cuda(gpus) => gpus.ordinals().collect(),
             DeviceChoice::Auto | DeviceChoice::Cpu => Vec::new(),
         }
+    }
+
+    fn check_training(&self, parameters: TrainableParameters) -> Result<()> {
+        let in_bf16 = self.dtype == Dtype::Bfloat16 && self.device == DeviceChoice::Cpu;
+        ensure!(
+            !(in_bf16 && parameters == TrainableParameters::Full),
+            "engine.dtype = \"bfloat16\": the CPU trains all weights in float32 only; set engine.dtype = \"auto\", or training.parameters = \"lora\""
+        );
+        Ok(())
     }
 
     /// The memory of each GPU as of now; none on the CPU.
@@ -86,7 +98,8 @@ impl ChosenDevice {
                 clawhost_cuda::replicate(gpus.into_iter().zip(loaded).collect())
             }
             DeviceChoice::Auto | DeviceChoice::Cpu => {
-                Arc::new(CpuBackend::load(files, quantization, options.num_threads)?)
+                let format = self.host_format(quantization);
+                Arc::new(CpuBackend::load(files, format, options.num_threads)?)
             }
         })
     }
@@ -136,6 +149,16 @@ pub(crate) fn choose(configured: DeviceChoice, dtype: Dtype) -> Result<ChosenDev
         Ok::<_, ForwardError>(gpus)
     })?;
     chosen.with_dtype(dtype)
+}
+
+/// As [`choose`], for a configuration.
+///
+/// # Errors
+/// As [`choose`], or a format in which the device does not train what is configured.
+pub(crate) fn choose_for(config: &Config) -> Result<ChosenDevice> {
+    let chosen = choose(config.engine.device, config.engine.dtype)?;
+    chosen.check_training(config.training.parameters)?;
+    Ok(chosen)
 }
 
 fn choose_of<E: std::fmt::Display>(
@@ -286,8 +309,30 @@ mod tests {
             with(cuda, Dtype::Float32).unwrap().precision(),
             Precision::F32
         );
-        let error = with(cpu, Dtype::Bfloat16).unwrap_err().to_string();
-        assert!(error.contains("engine.dtype = \"auto\""), "{error}");
+        let format = |dtype, quantization| with(cpu, dtype).unwrap().host_format(quantization);
+        assert_eq!(format(Dtype::Auto, Quantization::None), None);
+        assert_eq!(
+            format(Dtype::Bfloat16, Quantization::None),
+            Some(QuantizedFormat::Bf16)
+        );
+        assert_eq!(
+            format(Dtype::Bfloat16, Quantization::Int4),
+            Some(QuantizedFormat::Int4)
+        );
+    }
+
+    #[test]
+    fn weights_in_bf16_are_not_trained_on_the_cpu() {
+        let with = |device, dtype, parameters| {
+            let chosen = chosen(device, &[gpu(0, (9, 0))]).unwrap();
+            chosen.with_dtype(dtype).unwrap().check_training(parameters)
+        };
+        let (cpu, full) = (DeviceChoice::Cpu, TrainableParameters::Full);
+        let error = with(cpu, Dtype::Bfloat16, full).unwrap_err().to_string();
+        assert!(error.contains("training.parameters = \"lora\""), "{error}");
+        assert!(with(cpu, Dtype::Bfloat16, TrainableParameters::Lora).is_ok());
+        assert!(with(cpu, Dtype::Auto, full).is_ok());
+        assert!(with(DeviceChoice::Cuda(0), Dtype::Bfloat16, full).is_ok());
     }
 
     #[test]

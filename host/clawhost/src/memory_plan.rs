@@ -154,7 +154,8 @@ impl MemoryPlan {
         gpus: &[DeviceMemory],
     ) -> Result<Self> {
         let engine = engine_options(config);
-        let host = CpuMemory::new(model, engine.quantization, engine.num_threads);
+        let format = on.host_format(engine.quantization);
+        let host = CpuMemory::new(model, format, engine.num_threads);
         let memory = match on.device {
             DeviceChoice::Cuda(_) => {
                 let memory = CudaMemory::new(model, on.precision(), engine.quantization);
@@ -185,9 +186,12 @@ impl MemoryPlan {
         if !sized_from_free {
             plan.size_kv_cache(memory, remote);
         }
-        let quantization = format!("engine.quantization = \"{}\"", engine.quantization.name());
+        let keys = [
+            format!("engine.quantization = \"{}\"", engine.quantization.name()),
+            format!("engine.dtype = \"{}\"", on.dtype),
+        ];
         let place = memory.place();
-        plan.add("weights", place, memory.weights(), [quantization]);
+        plan.add("weights", place, memory.weights(), keys);
         let (rows, tokens) = (engine.max_num_seqs, engine.max_num_batched_tokens);
         plan.add(
             "serving step",
@@ -285,9 +289,7 @@ impl MemoryPlan {
             false => (host.adapter_values(&options.lora), options.lora.rank),
         };
         let (version, on_device) = match (memory, full) {
-            (BackendMemory::Cpu(_), true) => {
-                (CpuMemory::new(model, Quantization::None, 0).weights(), 0)
-            }
+            (BackendMemory::Cpu(_), true) => (CpuMemory::new(model, None, 0).weights(), 0),
             (BackendMemory::Cpu(memory), false) => (memory.adapter(&options.lora), 0),
             (BackendMemory::Cuda(memory), true) => (values, memory.weights()),
             (BackendMemory::Cuda(memory), false) => (values, memory.adapter(&options.lora)),

@@ -318,7 +318,7 @@ pub(crate) fn load_engine(config: &Config) -> Result<LoadedModel> {
 
 /// As [`load_engine`], while the digest may still be computed.
 fn start_engine(config: &Config) -> Result<LoadedModel> {
-    let chosen = device::choose(config.engine.device, config.engine.dtype)?;
+    let chosen = device::choose_for(config)?;
     let files = model_files(config.model.path.as_deref())?;
     let name = config
         .model

@@ -8,7 +8,7 @@ use clawhost_engine::{
     AdamWState, Engine, EngineOptions, ForwardError, Sequence, SequenceScores, TrainLimits,
     TrainSession,
 };
-use clawhost_model::{LoadError, Model, ModelFiles, Quantization, TrainedWeights};
+use clawhost_model::{LoadError, Model, ModelFiles, QuantizedFormat, TrainedWeights};
 
 use crate::cpu_model::{CpuModel, CpuWeights};
 use crate::device;
@@ -34,17 +34,17 @@ impl CpuBackend {
         }
     }
 
-    /// Loads the weights of a checkpoint, and quantizes those of the linear layers if asked to. `threads` limits the
-    /// threads of one matrix product; 0 = all processors.
+    /// Loads the weights of a checkpoint, those of the linear layers in `format`; `None` is f32. `threads` limits the threads
+    /// of one matrix product; 0 = all processors.
     ///
     /// # Errors
     /// A tensor that is missing, has the wrong shape or is not finite, by name.
     pub fn load(
         files: &ModelFiles,
-        quantization: Quantization,
+        format: Option<QuantizedFormat>,
         threads: usize,
     ) -> Result<Self, LoadError> {
-        let model = Model::load_quantized(files, quantization)?;
+        let model = Model::load_in(files, format)?;
         Ok(Self::new(Arc::new(match threads {
             0 => model,
             threads => model.with_threads(threads),
@@ -135,6 +135,7 @@ pub fn start_engine(
 /// # Errors
 /// The missing or malformed file.
 pub fn load_engine(files: &ModelFiles, options: EngineOptions) -> Result<Engine, LoadError> {
-    let backend = CpuBackend::load(files, options.quantization, options.num_threads)?;
+    let format = QuantizedFormat::of(options.quantization);
+    let backend = CpuBackend::load(files, format, options.num_threads)?;
     Engine::load(Arc::new(backend), files, options)
 }

@@ -2,7 +2,7 @@
 //! functions that allocate: packed weights, blocks, activations. Allocates nothing.
 
 use clawhost_engine::TrainLimits;
-use clawhost_model::{Adapter, LoraSpec, ModelConfig, Quantization, Weights};
+use clawhost_model::{Adapter, LoraSpec, ModelConfig, QuantizedFormat, Weights};
 
 use crate::grad::PassMemory;
 use crate::model::adapter::planned_pair_bytes;
@@ -12,16 +12,17 @@ use crate::model::{LayerValues, ModelPackedWeights};
 #[derive(Debug, Clone, Copy)]
 pub struct CpuMemory<'a> {
     config: &'a ModelConfig,
-    quantization: Quantization,
+    format: Option<QuantizedFormat>,
     threads: usize,
 }
 
 impl<'a> CpuMemory<'a> {
-    /// The plan of a base model in this number format; `threads` as in [`crate::CpuBackend::load`].
-    pub fn new(config: &'a ModelConfig, quantization: Quantization, threads: usize) -> Self {
+    /// The plan of a base model with its linear layers in this format, `None` is f32; `threads` as in
+    /// [`crate::CpuBackend::load`].
+    pub fn new(config: &'a ModelConfig, format: Option<QuantizedFormat>, threads: usize) -> Self {
         Self {
             config,
-            quantization,
+            format,
             threads: match threads {
                 0 => std::thread::available_parallelism().map_or(1, usize::from),
                 threads => threads,
@@ -36,8 +37,8 @@ impl<'a> CpuMemory<'a> {
 
     /// Bytes of the base model's weights, as [`clawhost_engine::Backend::weight_bytes`] of the loaded model.
     pub fn weights(&self) -> usize {
-        Weights::planned_bytes(self.config, self.quantization)
-            + ModelPackedWeights::planned_bytes(self.config, self.quantization)
+        Weights::planned_bytes_in(self.config, self.format)
+            + ModelPackedWeights::planned_bytes(self.config, self.format)
     }
 
     /// Bytes of a KV-cache block, as [`clawhost_engine::Backend::block_bytes`].
@@ -53,7 +54,7 @@ impl<'a> CpuMemory<'a> {
 
     /// Bytes of a loaded adapter: its values, and their packed copy where the base model has one.
     pub fn adapter(&self, spec: &LoraSpec) -> usize {
-        let packs = ModelPackedWeights::planned_bytes(self.config, self.quantization) > 0;
+        let packs = ModelPackedWeights::planned_bytes(self.config, self.format) > 0;
         let pairs = Adapter::planned_pairs(self.config, spec).filter(|_| packs);
         let packed = pairs.map(|(widths, rank)| planned_pair_bytes(widths, rank));
         self.adapter_values(spec) + packed.sum::<usize>()
@@ -104,9 +105,14 @@ mod tests {
     fn the_plan_has_the_sizes_of_the_loaded_model() {
         let files = ModelFiles::embedded();
         let config = Model::check(&files).unwrap();
-        for quantization in [Quantization::None, Quantization::Int8, Quantization::Int4] {
-            let memory = CpuMemory::new(&config, quantization, 1);
-            let backend = CpuBackend::load(&files, quantization, 1).unwrap();
+        let formats = [
+            QuantizedFormat::Bf16,
+            QuantizedFormat::Int8,
+            QuantizedFormat::Int4,
+        ];
+        for format in formats.map(Some).into_iter().chain([None]) {
+            let memory = CpuMemory::new(&config, format, 1);
+            let backend = CpuBackend::load(&files, format, 1).unwrap();
             assert_eq!(memory.weights(), backend.weight_bytes());
             assert_eq!(memory.block(), backend.block_bytes());
         }
@@ -118,8 +124,8 @@ mod tests {
             vocab_size: 1 << 21,
             ..tiny()
         };
-        let memory = CpuMemory::new(&config, Quantization::None, 1);
-        let values = Weights::planned_bytes(&config, Quantization::None);
+        let memory = CpuMemory::new(&config, None, 1);
+        let values = Weights::planned_bytes_in(&config, None);
         assert_eq!(memory.weights(), values);
         let spec = LoraSpec::default();
         assert_eq!(memory.adapter(&spec), memory.adapter_values(&spec));
@@ -138,7 +144,7 @@ mod tests {
             let values: usize = tensors.iter().map(|(_, values)| size_of_val(*values)).sum();
             let packed = pack_adapter(&adapter).iter().flatten();
             let packed: usize = packed.map(|pair| pair.a.bytes() + pair.b.bytes()).sum();
-            let memory = CpuMemory::new(model.config(), Quantization::None, 1);
+            let memory = CpuMemory::new(model.config(), None, 1);
             assert_eq!(memory.adapter_values(&spec), values);
             assert_eq!(memory.adapter(&spec), values + packed);
         }

@@ -267,7 +267,7 @@ fn a_pass_stays_within_its_plan() {
         let model = model(vocabulary).with_threads(threads);
         let adapter = adapter(&model);
         let all = tokens(vocabulary, sizes);
-        let memory = CpuMemory::new(model.config(), Quantization::None, threads);
+        let memory = CpuMemory::new(model.config(), None, threads);
         let total = sizes.0 * sizes.1;
         for lora in [true, false] {
             let rank = if lora { spec.rank } else { 0 };

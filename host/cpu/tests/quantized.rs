@@ -1,4 +1,4 @@
-//! A base model in 8 or 4 bits: the same results alone and in a batch, gradients of adapters, memory, and files in GGUF
+//! A base model in 16, 8 or 4 bits: the same results alone and in a batch, gradients of adapters, memory, and files in GGUF
 //! served beside the checkpoint that they were made from.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -9,15 +9,21 @@ use std::path::Path;
 use clawhost_cpu::{BatchRow, CpuModel, CpuWeights, load_engine};
 use clawhost_engine::{Candidates, EngineOptions, LossGradients, Sequence, TrainLimits};
 use clawhost_model::testing::{GgufFile, random_adapter, tiny};
-use clawhost_model::{Adapter, Model, ModelFiles, Quantization, TrainedWeights};
+use clawhost_model::{
+    Adapter, Model, ModelFiles, Quantization, QuantizedFormat, TrainedWeights, Weights,
+};
 
 const BOTH: [Quantization; 2] = [Quantization::Int8, Quantization::Int4];
 
-fn quantized(model: &Model, quantization: Quantization) -> Model {
+fn load_in(model: &Model, format: Option<QuantizedFormat>) -> Model {
     let dir = tempfile::tempdir().unwrap();
     model.save(dir.path()).unwrap();
     let files = ModelFiles::from_dir(dir.path()).unwrap();
-    Model::load_quantized(&files, quantization).unwrap()
+    Model::load_in(&files, format).unwrap()
+}
+
+fn quantized(model: &Model, quantization: Quantization) -> Model {
+    load_in(model, QuantizedFormat::of(quantization))
 }
 
 fn tokens(count: usize, seed: usize) -> Vec<u32> {
@@ -68,8 +74,35 @@ fn scores_are_those_of_the_restored_weights_and_near_those_of_f32() {
 }
 
 #[test]
+fn a_model_in_bf16_is_the_same_in_half_the_memory() {
+    let rounded = load_in(&Model::random(tiny(), 4), Some(QuantizedFormat::Bf16));
+    let plain = rounded.weights().dequantized(rounded.config());
+    let plain = Model::with_weights(rounded.config().clone(), plain);
+    let base = load_in(&plain, Some(QuantizedFormat::Bf16));
+    assert!(base.is_quantized() && !plain.is_quantized());
+    assert_eq!(base.quantization(), Quantization::None);
+    // Versions that were trained on one are those of the other.
+    assert_eq!(base.digest(), plain.digest());
+    let all = tokens(90, 1);
+    let adapter = random_adapter(base.config(), 3);
+    let scores = |model: &Model| model.score(Some(&adapter), &[sequence(&all)]).unwrap();
+    let (own, right) = (&scores(&base)[0].logprobs, &scores(&plain)[0].logprobs);
+    for (a, b) in own.iter().zip(right) {
+        assert!((a - b).abs() < 1e-5, "{a} {b}");
+    }
+    let planned = Weights::planned_bytes_in(base.config(), Some(QuantizedFormat::Bf16));
+    assert_eq!(base.weight_bytes(), planned);
+    assert!(planned < plain.weight_bytes());
+}
+
+#[test]
 fn a_batch_gives_the_same_bits_as_a_row_alone() {
-    let base = quantized(&Model::random(tiny(), 4), Quantization::Int4);
+    for format in [QuantizedFormat::Bf16, QuantizedFormat::Int4] {
+        rows_do_not_depend_on_their_batch(&load_in(&Model::random(tiny(), 4), Some(format)));
+    }
+}
+
+fn rows_do_not_depend_on_their_batch(base: &Model) {
     // As many rows as are multiplied one by one, and more.
     let prompts: Vec<Vec<u32>> = (1..20).map(|n| tokens(n + 3, n)).collect();
     let cached = |tokens: &[u32]| {
@@ -109,8 +142,12 @@ fn a_batch_gives_the_same_bits_as_a_row_alone() {
 #[test]
 fn gradients_of_an_adapter_are_those_on_the_restored_weights() {
     let model = Model::random(tiny(), 4);
-    for quantization in BOTH {
-        let base = quantized(&model, quantization);
+    for format in [
+        QuantizedFormat::Bf16,
+        QuantizedFormat::Int8,
+        QuantizedFormat::Int4,
+    ] {
+        let base = load_in(&model, Some(format));
         let restored = base.weights().dequantized(base.config());
         let restored = Model::with_weights(base.config().clone(), restored);
         let adapter: Adapter = random_adapter(model.config(), 3);

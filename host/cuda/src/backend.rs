@@ -205,7 +205,7 @@ impl Backend for CudaBackend {
     /// Steps of serving have a stream of a higher priority, and training waits between layers: at this share the 99th
     /// percentile of the gaps between tokens stays below twice that without training (`benches/README.md`).
     fn training_share(&self) -> f64 {
-        0.4
+        0.5
     }
 
     fn runner(&self, blocks: usize) -> Result<Box<dyn Runner>> {

@@ -71,7 +71,7 @@ impl Backward<'_> {
         let (model, work) = (self.model, self.work);
         let (precision, c) = (self.precision(), &model.config);
         let (tokens, rows) = (batch.inputs.token_count, batch.inputs.row_count);
-        self.scorer.yield_to_requests()?;
+        self.scorer.begin_pass();
         let dhead = self.full(model.layout.head);
         let scorer = self.scorer;
         let pass = Pass {
@@ -106,7 +106,8 @@ impl Backward<'_> {
             let shape = (tokens, c.hidden_size);
             self.scorer.stream.embed_backward(precision, at, shape)?;
         }
-        self.scorer.stream.synchronize()
+        self.scorer.stream.synchronize()?;
+        self.scorer.yield_to_requests()
     }
 
     /// The angles of the micro-batch, which another pass has replaced.

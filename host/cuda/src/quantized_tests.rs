@@ -11,8 +11,8 @@ use clawhost_model::{Model, ModelConfig, ModelFiles, Quantization};
 use super::*;
 use crate::CudaBackend;
 use crate::device::emulated::EmulatedDriver;
-use crate::tests::agreement;
 use crate::memory::model_bytes;
+use crate::tests::agreement;
 
 const BOTH: [Quantization; 2] = [Quantization::Int8, Quantization::Int4];
 

@@ -290,6 +290,11 @@ impl Scorer {
         Ok(())
     }
 
+    /// Begins a pass: only what follows is work on the device.
+    pub(crate) fn begin_pass(&self) {
+        background::begin_device_work();
+    }
+
     /// Computes the scores of sequences.
     pub(crate) fn score(
         &mut self,
@@ -298,12 +303,14 @@ impl Scorer {
         sequences: &[Sequence<'_>],
     ) -> Result<Vec<SequenceScores>> {
         let mut scores = Vec::with_capacity(sequences.len());
+        self.begin_pass();
         for packed in pack(&model.config, sequences)? {
             self.reserve(model, packed.tokens.len(), adapter)?;
             let inputs = PackedInputs::new(&self.stream, model.head_shape(), &packed)?;
             self.forward(model, adapter, &inputs, &mut |_| Ok(()))?;
             let positions = self.score_rows(model, &packed)?;
             scores.extend(positions.read(&self.stream, &packed)?);
+            self.yield_to_requests()?;
         }
         Ok(scores)
     }
@@ -339,6 +346,7 @@ impl Scorer {
         adapter: Option<&DeviceAdapter>,
         packed: Packed,
     ) -> Result<(MicroBatch, Vec<SequenceScores>)> {
+        self.begin_pass();
         self.reserve(model, packed.tokens.len(), adapter)?;
         let inputs = PackedInputs::new(&self.stream, model.head_shape(), &packed)?;
         let (precision, h) = (model.precision(), model.config.hidden_size);
@@ -370,6 +378,7 @@ impl Scorer {
         )?;
         let positions = self.score_rows(model, &packed)?;
         let scores = positions.read(&self.stream, &packed)?;
+        self.yield_to_requests()?;
         let micro_batch = MicroBatch {
             inputs,
             positions,

@@ -261,7 +261,8 @@ impl TrainSession for CudaTrainSession {
     fn set_gradients(&mut self, gradients: &[Vec<f32>]) -> Result<()> {
         let tensors: Vec<&[f32]> = gradients.iter().map(Vec::as_slice).collect();
         let stream = &self.scorer.stream;
-        self.state.write_gradients(&self.shared.base, stream, &tensors)
+        self.state
+            .write_gradients(&self.shared.base, stream, &tensors)
     }
 
     fn weights(&self) -> Result<TrainedWeights> {

@@ -114,7 +114,15 @@ pub fn yield_to_requests() {
     }
 }
 
-/// As [`yield_to_requests`] for work on a device, which this thread has waited for: the time since the last call counts.
+/// Starts the time that the next [`yield_device`] counts: what this thread did before was no work on the device.
+pub fn begin_device_work() {
+    if is_background() {
+        LAST_YIELD.set(Some((Instant::now(), thread_cpu_time())));
+    }
+}
+
+/// As [`yield_to_requests`] for work on a device, which this thread has waited for: the time since the last call counts, or
+/// since [`begin_device_work`].
 pub fn yield_device() {
     if let Some(background) = current() {
         background.throttle(true);
@@ -163,6 +171,22 @@ mod tests {
         while thread_cpu_time() == begun {
             std::hint::spin_loop();
         }
+    }
+
+    #[test]
+    fn only_work_on_the_device_counts_as_its_time() {
+        let load = Arc::new(EngineLoad::default());
+        load.set_busy(true);
+        let background = throttled_work(&load);
+        let guard = enter(Some(background));
+        begin_device_work();
+        let before = LAST_YIELD.get();
+        compute();
+        begin_device_work();
+        assert!(LAST_YIELD.get() > before);
+        drop(guard);
+        begin_device_work();
+        assert_eq!(LAST_YIELD.get(), None, "it is no background work");
     }
 
     fn wait_for_waiting_thread(load: &EngineLoad) {

@@ -47,7 +47,7 @@ pub use error::LoadError;
 pub use files::ModelFiles;
 pub use lora::{Adapter, LoraPair};
 pub use model::Model;
-pub use quantized::{QuantizedFormat, QuantizedLayer, QuantizedWeight};
+pub use quantized::{BF16_GROUP, QuantizedFormat, QuantizedLayer, QuantizedWeight};
 pub use stored::ReadBuffer;
 pub use trained_weights::TrainedWeights;
 pub use weights::{Layer, ParameterIndex, TensorRole, Weights};

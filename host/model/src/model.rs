@@ -61,8 +61,16 @@ impl Model {
         files: &ModelFiles,
         quantization: Quantization,
     ) -> Result<Self, LoadError> {
+        Self::load_in(files, QuantizedFormat::of(quantization))
+    }
+
+    /// As [`Model::load`], with the weights of the linear layers in this format; `None` is f32.
+    ///
+    /// # Errors
+    /// As [`Model::load`].
+    pub fn load_in(files: &ModelFiles, format: Option<QuantizedFormat>) -> Result<Self, LoadError> {
         let checkpoint = Checkpoint::open(files)?;
-        let weights = load::load(&checkpoint, QuantizedFormat::of(quantization))?;
+        let weights = load::load(&checkpoint, format)?;
         Ok(Self::with_weights(checkpoint.into_config(), weights))
     }
 
@@ -179,12 +187,15 @@ impl Model {
         &self.config
     }
 
-    /// Whether the weights of the linear layers are quantized. They can then only be the base of adapters.
+    /// Whether the weights of the linear layers take less memory than f32. They can then only be the base of adapters.
     pub fn is_quantized(&self) -> bool {
-        self.quantization() != Quantization::None
+        match &self.storage {
+            Storage::Memory(weights) => weights.is_quantized(),
+            Storage::Disk(_, quantization, _) => *quantization != Quantization::None,
+        }
     }
 
-    /// The number format of the linear layers.
+    /// How the linear layers are quantized.
     pub fn quantization(&self) -> Quantization {
         match &self.storage {
             Storage::Memory(weights) => weights.quantization(),

@@ -1,24 +1,33 @@
-//! Weights of linear layers in 8 or 4 bits: they stay quantized in memory, and a backend restores the rows that it is
-//! about to multiply with. Activations, adapters, norms, biases, the embedding and the head are not quantized.
+//! Weights of linear layers in 16, 8 or 4 bits: they stay so in memory, and a backend restores the rows that it is about to
+//! multiply with. Activations, adapters, norms, biases, the embedding and the head are in f32.
 //!
-//! A row is a sequence of blocks of 32 values, as in ggml: `int8` is its Q8_0 (one scale, symmetric), `int4` its Q4_1
-//! (scale and minimum). So a file with these blocks is kept as it is. Of Q4_0 only the minimum is added.
+//! A row is a sequence of blocks of 32 values. `int8` and `int4` are as in ggml: Q8_0 (one scale, symmetric) and Q4_1
+//! (scale and minimum). So a file with these blocks is kept as it is. Of Q4_0 only the minimum is added. `bf16` holds a
+//! checkpoint in bf16 without loss.
 
 use clawhost_config::Quantization;
 
 use crate::gguf::blocks::{self, BLOCK, GgmlType};
 use crate::half::{f16_from_f32, f16_to_f32};
+use crate::stored::bf16_bits;
 
 /// Bytes of a block of [`QuantizedWeight`].
+const BF16_BYTES: usize = 64;
 const INT8_BYTES: usize = 34;
 const INT4_BYTES: usize = 20;
+
+/// Values of `bf16` in the low halves of consecutive words; as many follow in the high halves, so that a vector of words
+/// restores two vectors of values by a shift and a mask.
+pub const BF16_GROUP: usize = 8;
 
 /// Scales that are tried per block of 4 bits, relative to that of the extreme values.
 const SCALES: [f32; 9] = [1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.82, 0.79, 0.76];
 
-/// The number format of quantized weights.
+/// The number format of weights that take less memory than f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuantizedFormat {
+    /// The upper halves of f32, rounded to nearest even. Only in host memory.
+    Bf16,
     /// A scale and 32 values of 8 bits.
     Int8,
     /// A scale, a minimum and 32 values of 4 bits.
@@ -40,6 +49,7 @@ impl QuantizedFormat {
     #[must_use]
     pub fn block_bytes(self) -> usize {
         match self {
+            Self::Bf16 => BF16_BYTES,
             Self::Int8 => INT8_BYTES,
             Self::Int4 => INT4_BYTES,
         }
@@ -51,7 +61,7 @@ impl QuantizedFormat {
     }
 }
 
-/// The weight of a linear layer, `[outputs, inputs]`, in 8 or 4 bits.
+/// The weight of a linear layer, `[outputs, inputs]`, in 16, 8 or 4 bits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QuantizedWeight {
     format: QuantizedFormat,
@@ -89,6 +99,14 @@ impl QuantizedWeight {
     /// When `quantization` is none, or `values` is not a whole number of rows.
     pub fn quantize(values: &[f32], inputs: usize, quantization: Quantization) -> Self {
         let format = QuantizedFormat::of(quantization).expect("a format to quantize to");
+        Self::from_f32(values, inputs, format)
+    }
+
+    /// Converts a row-major weight.
+    ///
+    /// # Panics
+    /// When `values` is not a whole number of rows.
+    pub fn from_f32(values: &[f32], inputs: usize, format: QuantizedFormat) -> Self {
         let mut weight = Self::with_capacity(format, values.len() / inputs, inputs);
         weight.push_rows(values);
         weight
@@ -161,13 +179,14 @@ impl QuantizedWeight {
     }
 
     /// The blocks of all rows, each row in whole blocks, as in ggml: `int8` in Q8_0 (scale, 32 values of 8 bits), `int4` in
-    /// Q4_1 (scale, minimum, 16 bytes with value `i` in the low half of byte `i` and value `i + 16` in the high half).
+    /// Q4_1 (scale, minimum, 16 bytes with value `i` in the low half of byte `i` and value `i + 16` in the high half). Of
+    /// `bf16`, word `i` of each eight words in little endian has value `i` in its low half and value `i + 8` in its high half.
     pub fn blocks(&self) -> &[u8] {
         &self.blocks
     }
 
     /// Its number format.
-    pub(crate) fn format(&self) -> QuantizedFormat {
+    pub fn format(&self) -> QuantizedFormat {
         self.format
     }
 
@@ -190,6 +209,11 @@ impl QuantizedWeight {
         };
         let mut blocks = self.blocks.chunks_exact(self.format.block_bytes());
         match self.format {
+            QuantizedFormat::Bf16 => blocks.all(|block| {
+                let mut values = [0.0; BLOCK];
+                bf16(block.as_array().expect("a block"), &mut values);
+                values.iter().all(|value| value.is_finite())
+            }),
             QuantizedFormat::Int8 => blocks.all(|block| finite(block, 0)),
             QuantizedFormat::Int4 => blocks.all(|block| finite(block, 0) && finite(block, 2)),
         }
@@ -211,13 +235,15 @@ impl QuantizedWeight {
             .zip(values.chunks_exact_mut(self.inputs))
         {
             match self.format {
+                QuantizedFormat::Bf16 => restore::<BF16_BYTES>(blocks, values, bf16),
                 QuantizedFormat::Int8 => restore::<INT8_BYTES>(blocks, values, blocks::q8_0),
                 QuantizedFormat::Int4 => restore::<INT4_BYTES>(blocks, values, blocks::q4_1),
             }
         }
     }
 
-    fn row_bytes(&self) -> usize {
+    /// Bytes of the blocks of a row.
+    pub fn row_bytes(&self) -> usize {
         self.inputs.div_ceil(BLOCK) * self.format.block_bytes()
     }
 }
@@ -246,9 +272,35 @@ fn quantize_row(format: QuantizedFormat, values: &[f32], blocks: &mut [u8]) {
         .zip(blocks.chunks_exact_mut(format.block_bytes()));
     for (group, block) in groups {
         match format {
+            QuantizedFormat::Bf16 => round_bf16(group, block),
             QuantizedFormat::Int8 => quantize_int8(group, block),
             QuantizedFormat::Int4 => quantize_int4(group, block),
         }
+    }
+}
+
+/// Values from the halves of words, [`BF16_GROUP`] words at a time.
+#[inline(always)]
+fn bf16(block: &[u8; BF16_BYTES], values: &mut [f32; BLOCK]) {
+    let groups = values.as_chunks_mut::<{ 2 * BF16_GROUP }>().0;
+    let words = block.as_chunks::<{ 4 * BF16_GROUP }>().0;
+    for (values, words) in groups.iter_mut().zip(words) {
+        let (low, high) = values.split_at_mut(BF16_GROUP);
+        for (at, word) in words.as_chunks::<4>().0.iter().enumerate() {
+            let word = u32::from_le_bytes(*word);
+            low[at] = f32::from_bits(word << 16);
+            high[at] = f32::from_bits(word & 0xffff_0000);
+        }
+    }
+}
+
+/// The nearest values in bf16, ties to even.
+fn round_bf16(values: &[f32], block: &mut [u8]) {
+    for (at, value) in values.iter().enumerate() {
+        let (group, within) = (at / (2 * BF16_GROUP), at % (2 * BF16_GROUP));
+        let word = group * BF16_GROUP + within % BF16_GROUP;
+        let byte = 4 * word + 2 * (within / BF16_GROUP);
+        block[byte..byte + 2].copy_from_slice(&bf16_bits(*value).to_le_bytes());
     }
 }
 

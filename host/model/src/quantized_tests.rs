@@ -43,7 +43,11 @@ fn the_error_is_within_half_a_step_and_shrinks_with_bits() {
 #[test]
 fn rows_are_independent_and_appended_in_order() {
     let values = values(9, 64);
-    for format in [QuantizedFormat::Int8, QuantizedFormat::Int4] {
+    for format in [
+        QuantizedFormat::Bf16,
+        QuantizedFormat::Int8,
+        QuantizedFormat::Int4,
+    ] {
         let all = quantized(format, &values, 64);
         let mut parts = QuantizedWeight::with_capacity(format, 9, 64);
         for rows in values.chunks(2 * 64) {
@@ -55,6 +59,24 @@ fn rows_are_independent_and_appended_in_order() {
         assert_eq!(two, restored(&all)[4 * 64..6 * 64]);
         assert_eq!(all.bytes(), 9 * 2 * format.block_bytes());
     }
+}
+
+#[test]
+fn values_in_bf16_are_kept_and_others_are_rounded_to_nearest_even() {
+    // 37 inputs end inside a block, a group of 16 values and a vector of 8.
+    for inputs in [16, 32, 37, 80] {
+        let exact: Vec<f32> = (0..3 * inputs)
+            .map(|i| f32::from_bits((i as u32 * 0x9e37 + 0x3c12) << 16 & 0xbfff_0000))
+            .collect();
+        let weight = quantized(QuantizedFormat::Bf16, &exact, inputs);
+        assert_eq!(weight.shape(), (3, inputs));
+        assert_eq!(restored(&weight), exact);
+        assert!(weight.is_finite());
+    }
+    let between = [1.001, -1.001, 1.003_906_2, 1.011_718_8];
+    let rounded = restored(&quantized(QuantizedFormat::Bf16, &between, 4));
+    assert_eq!(rounded, [1.0, -1.0, 1.0, 1.015_625]);
+    assert!(!quantized(QuantizedFormat::Bf16, &[1.0, f32::MAX], 2).is_finite());
 }
 
 #[test]

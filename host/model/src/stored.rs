@@ -145,7 +145,7 @@ impl StoredTensor {
 }
 
 /// The nearest bf16 of a finite value, ties to even.
-fn bf16_bits(value: f32) -> u16 {
+pub(crate) fn bf16_bits(value: f32) -> u16 {
     let bits = value.to_bits();
     // The exponent of the largest finite values overflows to that of infinity.
     (bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16) as u16

@@ -287,19 +287,25 @@ impl Weights {
         self.head.as_deref().unwrap_or(&self.embed)
     }
 
-    /// Whether the linear layers are quantized.
+    /// Whether the linear layers take less memory than f32.
     pub fn is_quantized(&self) -> bool {
         self.layers.iter().any(|layer| layer.quantized.is_some())
     }
 
-    /// The number format of the linear layers.
-    pub(crate) fn quantization(&self) -> Quantization {
+    /// The number format of the linear layers; `None` is f32.
+    pub(crate) fn format(&self) -> Option<QuantizedFormat> {
         let layer = self.layers.first();
         let quantized = layer.and_then(|layer| layer.quantized.as_deref());
-        quantized.map_or(Quantization::None, |layer| match layer.qkv.format() {
-            QuantizedFormat::Int8 => Quantization::Int8,
-            QuantizedFormat::Int4 => Quantization::Int4,
-        })
+        quantized.map(|layer| layer.qkv.format())
+    }
+
+    /// How the linear layers are quantized.
+    pub(crate) fn quantization(&self) -> Quantization {
+        match self.format() {
+            None | Some(QuantizedFormat::Bf16) => Quantization::None,
+            Some(QuantizedFormat::Int8) => Quantization::Int8,
+            Some(QuantizedFormat::Int4) => Quantization::Int4,
+        }
     }
 
     /// The named tensors that are in f32, in the order of [`ParameterIndex`].
@@ -360,12 +366,17 @@ impl Weights {
 
     /// Bytes of all weights in memory.
     pub fn bytes(&self, c: &ModelConfig) -> usize {
-        Self::planned_bytes(c, self.quantization())
+        bytes_in(c, self.format())
     }
 
     /// [`Weights::bytes`] of a model with this configuration, before it is loaded.
     pub fn planned_bytes(c: &ModelConfig, quantization: Quantization) -> usize {
-        bytes_in(c, QuantizedFormat::of(quantization))
+        Self::planned_bytes_in(c, QuantizedFormat::of(quantization))
+    }
+
+    /// As [`Weights::planned_bytes`], with the linear layers in this format; `None` is f32.
+    pub fn planned_bytes_in(c: &ModelConfig, format: Option<QuantizedFormat>) -> usize {
+        bytes_in(c, format)
     }
 
     /// Values of a named tensor in f32.
@@ -458,11 +469,22 @@ impl Weights {
     }
 
     fn hash_tensor(&self, entry: &TensorEntry, hash: &mut Sha256) {
+        let mut bytes = Vec::new();
         if let Some((weight, rows)) = self.quantized_tensor(entry) {
-            hash.update(weight.rows(rows));
+            if weight.format() != QuantizedFormat::Bf16 {
+                hash.update(weight.rows(rows));
+                return;
+            }
+            // A checkpoint in bf16 is the same model in f32.
+            let mut values = vec![0.0; weight.shape().1];
+            for row in rows {
+                weight.dequantize(row..row + 1, &mut values);
+                bytes.clear();
+                push_le_bytes(&values, &mut bytes);
+                hash.update(&bytes);
+            }
             return;
         }
-        let mut bytes = Vec::new();
         for values in self.tensor(entry).chunks(1 << 14) {
             bytes.clear();
             push_le_bytes(values, &mut bytes);

@@ -228,7 +228,7 @@ impl Start {
     /// Goes through what a start does before it reads the weights, and collects every problem instead of stopping at the
     /// first one.
     fn examine(&mut self, config: &Config, memory: Option<&HostMemory>) {
-        let chosen = device::choose(config.engine.device, config.engine.dtype);
+        let chosen = device::choose_for(config);
         self.device = self.note(chosen);
         let several = |device: &ChosenDevice| device.gpus().len() > 1;
         if config.training.enabled && self.device.as_ref().is_some_and(several) {

@@ -18,10 +18,11 @@ pub struct EngineConfig {
     /// auto.
     #[schemars(with = "String")]
     pub device: DeviceChoice,
-    /// Number format of weights and activations: `auto`, `float32` or `bfloat16`. The CPU computes in float32. On a GPU
-    /// bfloat16 needs half the memory and uses tensor cores; float32 makes the log-probs of serving and training agree to
-    /// 1e-4 instead of some 1e-2, which small models need for small steps. Default auto: float32 on the CPU, bfloat16 on a
-    /// GPU.
+    /// Number format of weights and activations: `auto`, `float32` or `bfloat16`. On the CPU bfloat16 is the format of the
+    /// linear layers' weights only: it halves their memory, loses nothing of a checkpoint in bf16, and arithmetic is in
+    /// float32. On a GPU bfloat16 needs half the memory and uses tensor cores; float32 makes the log-probs of serving and
+    /// training agree to 1e-4 instead of some 1e-2, which small models need for small steps. Default auto: float32 on the
+    /// CPU, bfloat16 on a GPU.
     pub dtype: Dtype,
     /// Maximum number of requests in one step, of each GPU if there are several. Default 64.
     pub max_num_seqs: usize,
@@ -202,6 +203,17 @@ impl std::fmt::Display for Dtype {
             Self::Float32 => "float32",
             Self::Bfloat16 => "bfloat16",
         })
+    }
+}
+
+impl std::str::FromStr for Dtype {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Auto, Self::Float32, Self::Bfloat16]
+            .into_iter()
+            .find(|one| one.to_string() == text)
+            .ok_or_else(|| format!("`{text}` is not auto, float32 or bfloat16"))
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Where weights come from the processor's caches, the memory order decides the speed of a product. Where they come
 //! from memory it does not matter, and a second copy would take gigabytes, so large models are not packed. Neither are
-//! quantized ones: a packed copy would take more memory than quantization saves.
+//! weights in fewer bits: a packed copy would take more memory than they save.
 
-use clawhost_model::{ModelConfig, Quantization, Weights};
+use clawhost_model::{ModelConfig, QuantizedFormat, Weights};
 
 use crate::ops::packed_weights::PackedWeights;
 
@@ -69,9 +69,10 @@ impl ModelPackedWeights {
         })
     }
 
-    /// Size in bytes of the packed weights of a model with this configuration; 0 if it is not packed.
-    pub(crate) fn planned_bytes(config: &ModelConfig, quantization: Quantization) -> usize {
-        if quantization != Quantization::None || !is_small(config) {
+    /// Size in bytes of the packed weights of a model with its linear layers in this format, `None` is f32; 0 if it is not
+    /// packed.
+    pub(crate) fn planned_bytes(config: &ModelConfig, format: Option<QuantizedFormat>) -> usize {
+        if format.is_some() || !is_small(config) {
             return 0;
         }
         let layer: usize = layer_shapes(config)

@@ -1,6 +1,6 @@
 //! Products against a plain loop, and batch invariance of the results.
 
-use clawhost_model::{Quantization, QuantizedWeight};
+use clawhost_model::{QuantizedFormat, QuantizedWeight};
 
 use super::*;
 
@@ -146,9 +146,13 @@ fn packed_weights_match_a_plain_loop() {
     }
 }
 
-/// A weight in 8 or 4 bits, and the values that it restores.
-fn quantized(outputs: usize, inputs: usize, bits: Quantization) -> (QuantizedWeight, Vec<f32>) {
-    let weight = QuantizedWeight::quantize(&values(outputs * inputs, 0.3), inputs, bits);
+/// A weight in fewer bits, and the values that it restores.
+fn quantized(
+    outputs: usize,
+    inputs: usize,
+    format: QuantizedFormat,
+) -> (QuantizedWeight, Vec<f32>) {
+    let weight = QuantizedWeight::from_f32(&values(outputs * inputs, 0.3), inputs, format);
     let mut restored = vec![0f32; outputs * inputs];
     weight.dequantize(0..outputs, &mut restored);
     (weight, restored)
@@ -156,13 +160,17 @@ fn quantized(outputs: usize, inputs: usize, bits: Quantization) -> (QuantizedWei
 
 #[test]
 fn quantized_weights_give_what_their_restored_values_do() {
-    // The last shape takes several parts.
-    for (outputs, inputs) in [(13, 40), (100, 64), (1500, 1056)] {
-        for bits in [Quantization::Int8, Quantization::Int4] {
-            let (weight, restored) = quantized(outputs, inputs, bits);
+    // The last shape takes several parts; others end in each part of a group of 16 values.
+    for (outputs, inputs) in [(13, 40), (9, 37), (9, 52), (100, 64), (1500, 1056)] {
+        for format in [
+            QuantizedFormat::Bf16,
+            QuantizedFormat::Int8,
+            QuantizedFormat::Int4,
+        ] {
+            let (weight, restored) = quantized(outputs, inputs, format);
             let dense = Mat::new(&restored, outputs, inputs);
             let weight = Mat::weight(&[], Some(&weight), outputs, inputs);
-            for rows in [1, 5, SMALL_BATCH, SMALL_BATCH + 3] {
+            for rows in [1, 2, 5, 8, 9, SMALL_BATCH, SMALL_BATCH + 3] {
                 let x = values(rows * inputs, 5.0);
                 let x = Mat::new(&x, rows, inputs);
                 let product = |w: Mat<'_>, threads| {

@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use clawhost_model::QuantizedWeight;
+use clawhost_model::{QuantizedFormat, QuantizedWeight};
 
 use super::simd;
 use super::small_batch::{BatchRows, TILE_OUTPUTS, Tile};
@@ -30,6 +30,10 @@ pub(super) fn multiply(
     outputs: Range<usize>,
     mut store: impl FnMut(usize, usize, usize, &Tile),
 ) {
+    if weight.format() == QuantizedFormat::Bf16 && rows.takes_bf16() {
+        rows.multiply_bf16(weight, outputs, store);
+        return;
+    }
     let inputs = weight.shape().1;
     ROWS.with_borrow_mut(|restored| {
         if restored.len() < TILE_OUTPUTS * inputs {

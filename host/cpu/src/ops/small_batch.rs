@@ -5,6 +5,9 @@
 //! its partial sums in the lanes of one vector; with many rows, each row has its own lane and each partial sum is a
 //! vector. So a sequence gets the same bits alone and in a batch.
 
+use std::ops::Range;
+
+use clawhost_model::{BF16_GROUP, QuantizedWeight};
 use pulp::{Simd, WithSimd};
 
 /// Partial sums per result.
@@ -72,7 +75,7 @@ impl<'a> BatchRows<'a> {
         &self,
         w: &[f32],
         w_stride: usize,
-        outputs: std::ops::Range<usize>,
+        outputs: Range<usize>,
         mut store: impl FnMut(usize, usize, usize, &Tile),
     ) {
         let arch = pulp::Arch::new();
@@ -111,6 +114,37 @@ impl<'a> BatchRows<'a> {
         }
     }
 
+    /// Whether [`multiply_bf16`](Self::multiply_bf16) multiplies these rows on this processor.
+    pub(super) fn takes_bf16(&self) -> bool {
+        self.rows <= MAX_SINGLE_ROWS && has_8_lanes()
+    }
+
+    /// As [`multiply`](Self::multiply), with a weight in bf16 whose values are restored in registers. The results are those
+    /// of the restored weight, to the bit.
+    ///
+    /// # Panics
+    /// When these rows are not [taken](Self::takes_bf16).
+    pub(super) fn multiply_bf16(
+        &self,
+        weight: &QuantizedWeight,
+        outputs: Range<usize>,
+        mut store: impl FnMut(usize, usize, usize, &Tile),
+    ) {
+        assert!(self.takes_bf16() && weight.shape().1 == self.inner);
+        let row_bytes = weight.row_bytes();
+        let mut tile = [[0.0; BLOCK_ROWS]; TILE_OUTPUTS];
+        for start in outputs.clone().step_by(TILE_OUTPUTS) {
+            let count = TILE_OUTPUTS.min(outputs.end - start);
+            dispatch_8_lanes(Bf16InLanes {
+                rows: self,
+                blocks: &weight.blocks()[start * row_bytes..][..count * row_bytes],
+                row_bytes,
+                tile: &mut tile[..count],
+            });
+            store(start, 0, self.rows, &tile[..count]);
+        }
+    }
+
     #[inline(always)]
     fn row(&self, row: usize) -> &'a [f32] {
         &self.x[row * self.stride..][..self.inner]
@@ -142,6 +176,20 @@ fn dispatch_8_lanes<Op: WithSimd>(op: Op) -> Op::Output {
         return Simd::vectorize(simd, op);
     }
     pulp::Arch::new().dispatch(op)
+}
+
+/// Whether [`dispatch_8_lanes`] runs with 8 lanes.
+fn has_8_lanes() -> bool {
+    struct Lanes;
+    impl WithSimd for Lanes {
+        type Output = usize;
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _: S) -> usize {
+            S::F32_LANES
+        }
+    }
+    dispatch_8_lanes(Lanes) == PARTIAL_SUMS
 }
 
 /// Multiplies a block of rows, one row per lane.
@@ -305,6 +353,110 @@ fn inputs_in_lanes<S: Simd, const R: usize, const N: usize>(
             }
             for ((sum, x), w) in partials.iter_mut().zip(&x[r][done..]).zip(&w[n][done..]) {
                 *sum = x.mul_add(*w, *sum);
+            }
+            let [a, b, c, d, e, f, g, h] = partials;
+            tile[n][row + r] = ((a + e) + (c + g)) + ((b + f) + (d + h));
+        }
+    }
+}
+
+/// Multiplies single rows with weights in bf16, with consecutive inputs in the lanes.
+struct Bf16InLanes<'a> {
+    rows: &'a BatchRows<'a>,
+    /// The weights of the tile's outputs.
+    blocks: &'a [u8],
+    row_bytes: usize,
+    tile: &'a mut Tile,
+}
+
+impl WithSimd for Bf16InLanes<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self {
+            rows,
+            blocks,
+            row_bytes,
+            tile,
+        } = self;
+        let weights = |output: usize| &blocks[output * row_bytes..][..row_bytes];
+        let mut at = 0;
+        while at + 4 <= tile.len() {
+            let w = [
+                weights(at),
+                weights(at + 1),
+                weights(at + 2),
+                weights(at + 3),
+            ];
+            let tile = &mut tile[at..at + 4];
+            let mut row = 0;
+            while row + 2 <= rows.rows {
+                let x = [rows.row(row), rows.row(row + 1)];
+                bf16_in_lanes::<S, 2, 4>(simd, x, w, tile, row);
+                row += 2;
+            }
+            if row < rows.rows {
+                bf16_in_lanes::<S, 1, 4>(simd, [rows.row(row)], w, tile, row);
+            }
+            at += 4;
+        }
+        for at in at..tile.len() {
+            for row in 0..rows.rows {
+                let (x, w) = ([rows.row(row)], [weights(at)]);
+                bf16_in_lanes::<S, 1, 1>(simd, x, w, &mut tile[at..=at], row);
+            }
+        }
+    }
+}
+
+/// [`inputs_in_lanes`] with vectors of [`PARTIAL_SUMS`] lanes and weights in bf16.
+#[inline(always)]
+fn bf16_in_lanes<S: Simd, const R: usize, const N: usize>(
+    simd: S,
+    x: [&[f32]; R],
+    w: [&[u8]; N],
+    tile: &mut Tile,
+    row: usize,
+) {
+    const { assert!(BF16_GROUP == PARTIAL_SUMS) };
+    let mut sums = [[simd.splat_f32s(0.0); N]; R];
+    let (sixteen, mask) = (simd.splat_u32s(16), simd.splat_u32s(0xffff_0000));
+    let w = w.map(|w| w.as_chunks::<4>().0.as_chunks::<BF16_GROUP>().0);
+    let inner = x[0].len();
+    let whole = inner / BF16_GROUP;
+    for group in 0..whole.div_ceil(2) {
+        let words: [[u32; BF16_GROUP]; N] = w.map(|w| w[group].map(u32::from_le_bytes));
+        let words = words.map(|words| S::as_simd_u32s(&words).0[0]);
+        let low = words.map(|words| simd.wrapping_dyn_shl_u32s(words, sixteen));
+        let high = words.map(|words| simd.and_u32s(words, mask));
+        for (half, w) in [low, high].into_iter().enumerate() {
+            let from = (2 * group + half) * BF16_GROUP;
+            // The high halves of the last words may be beyond the last vector of inputs.
+            if 2 * group + half == whole {
+                break;
+            }
+            for r in 0..R {
+                let x = S::as_simd_f32s(&x[r][from..from + BF16_GROUP]).0[0];
+                for n in 0..N {
+                    let w = simd.transmute_f32s_u32s(w[n]);
+                    sums[r][n] = simd.mul_add_f32s(x, w, sums[r][n]);
+                }
+            }
+        }
+    }
+    let done = whole * BF16_GROUP;
+    for r in 0..R {
+        for n in 0..N {
+            let mut partials = [0f32; PARTIAL_SUMS];
+            S::as_mut_simd_f32s(&mut partials).0[0] = sums[r][n];
+            if done < inner {
+                let shift = if whole % 2 == 0 { 16 } else { 0 };
+                let rest = w[n][whole / 2].map(u32::from_le_bytes);
+                for ((sum, x), word) in partials.iter_mut().zip(&x[r][done..]).zip(rest) {
+                    let w = f32::from_bits(word << shift & 0xffff_0000);
+                    *sum = x.mul_add(w, *sum);
+                }
             }
             let [a, b, c, d, e, f, g, h] = partials;
             tile[n][row + r] = ((a + e) + (c + g)) + ((b + f) + (d + h));

@@ -1,12 +1,9 @@
-//! How far the log-probs that serving gives sampled tokens are from those that scoring computes, and training with it:
-//! `cargo run --release -p clawhost-cuda --example logprob_differences -- DIR [TEMPERATURE] [f32]`.
+//! Log-probs that serving gives sampled tokens, against those that scoring computes, and training with it.
 //!
 //! - Steps against scores: the prompt alone (the first token of a reply), and replies of some and of many streams, whose
 //!   products other kernels compute.
 //! - Scores against scores of the same sequences in another batch: the same kernels with products of other shapes. What is
 //!   left there is rounding, which a deep model multiplies; what steps differ by beyond it is a difference of the kernels.
-
-#![allow(clippy::print_stdout, reason = "a benchmark program")]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +16,7 @@ use clawhost_engine::backend::{
 };
 use clawhost_model::{ModelFiles, Quantization};
 
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+use crate::Result;
 
 /// Of the tokens of each reply.
 type Logprobs = Vec<Vec<f32>>;
@@ -27,15 +24,15 @@ type Logprobs = Vec<Vec<f32>>;
 const PROMPT: usize = 480;
 const REPLY: usize = 48;
 
-fn main() -> Result<()> {
-    let mut arguments = std::env::args().skip(1);
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let mut arguments = arguments.iter();
     let dir = arguments.next().ok_or("which directory?")?;
     let temperature: f32 = arguments.next().map_or(Ok(1.0), |text| text.parse())?;
-    let precision = match arguments.next().as_deref() {
+    let precision = match arguments.next().map(String::as_str) {
         Some("f32") => Precision::F32,
         _ => Precision::Bf16,
     };
-    let files = ModelFiles::open(Path::new(&dir))?;
+    let files = ModelFiles::open(Path::new(dir))?;
     let backend = CudaBackend::load(0, &files, Quantization::None, precision)?;
     println!("{precision:?}, temperature {temperature}: mean and largest difference in nats");
     for streams in [1, 4, 32] {
@@ -63,12 +60,8 @@ fn main() -> Result<()> {
 
 /// Mean and largest absolute difference.
 fn differences<'a>(pairs: impl Iterator<Item = (&'a f32, &'a f32)>) -> String {
-    let (mut sum, mut count, mut most) = (0.0, 0u32, 0f64);
-    for (a, b) in pairs {
-        let difference = f64::from((a - b).abs());
-        (sum, count, most) = (sum + difference, count + 1, most.max(difference));
-    }
-    format!("{:.5} {most:.4}", sum / f64::from(count.max(1)))
+    let (mean, most) = crate::differences(pairs);
+    format!("{mean:.5} {most:.4}")
 }
 
 /// Samples replies to random prompts in steps of all streams. Returns prompts with replies, and the log-probs of the replies.

@@ -64,7 +64,9 @@ fn peft_adapters_load_in_every_precision() {
     };
     let exact = Tensor::new(&[first(DType::F32)], &Device::Cpu).unwrap();
     for dtype in [DType::F16, DType::BF16] {
-        let rounded = exact.to_dtype(dtype).and_then(|half| half.to_dtype(DType::F32));
+        let rounded = exact
+            .to_dtype(dtype)
+            .and_then(|half| half.to_dtype(DType::F32));
         let rounded: Vec<f32> = rounded.unwrap().to_vec1().unwrap();
         assert_eq!([first(dtype)], rounded[..]);
     }

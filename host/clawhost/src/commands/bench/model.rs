@@ -28,6 +28,9 @@ pub(super) struct ModelFlags {
     /// Number format of the weights of the linear layers of --model: none, int8 or int4
     #[arg(long, value_name = "FORMAT", default_value_t = Quantization::None, conflicts_with = "random")]
     pub(super) quantization: Quantization,
+    /// Number format, as engine.dtype: auto, float32 or bfloat16
+    #[arg(long, value_name = "FORMAT", default_value_t = Dtype::Auto, conflicts_with = "random")]
+    pub(super) dtype: Dtype,
 }
 
 impl ModelFlags {
@@ -38,7 +41,7 @@ impl ModelFlags {
 
     /// The model on its device; `threads` limits those of a matrix product, 0 = one per processor.
     pub(super) fn backend(&self, threads: usize) -> Result<Arc<dyn Backend>> {
-        let device = device::choose(self.device, Dtype::Auto)?;
+        let device = device::choose(self.device, self.dtype)?;
         let Some(shape) = self.random else {
             let options = EngineOptions {
                 num_threads: threads,

@@ -64,8 +64,8 @@ pub(super) struct SoakArgs {
     /// Seconds between published adapters
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
     swap_seconds: u32,
-    /// End after this many published adapters instead of after --minutes, which is then the longest; with --train, the time
-    /// without training is a minute
+    /// End after this many published adapters instead of after --minutes, which is then the longest; with --train, training
+    /// starts after half a minute
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     swaps: Option<u64>,
     /// KV cache memory, such as 512MiB; smaller than the default of a server so that it fills soon
@@ -124,14 +124,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// With `--swaps`: the time after the last publication, in which its first token arrives.
 const AFTER_LAST_SWAP: Duration = Duration::from_secs(2);
 /// With `--swaps`: the duration that the phases of `--train` are parts of.
-const PHASES_BEFORE_SWAPS: Duration = Duration::from_secs(120);
+const PHASES_BEFORE_SWAPS: Duration = Duration::from_secs(60);
 /// Learning rate of `--train`: so low that replies stay the same and both halves have the same work.
 const LEARNING_RATE: f64 = 1e-7;
 
 /// Runs the command.
 pub(super) fn run(args: &SoakArgs) -> Result<ExitCode> {
     let streams = args.streams as usize;
-    let data = OnceCell::new();
+    let configured = OnceCell::new();
     let outcome = with_configured_server(
         args.model.as_deref(),
         &args.set,
@@ -145,11 +145,14 @@ pub(super) fn run(args: &SoakArgs) -> Result<ExitCode> {
                 config.server.max_concurrent_requests.max(2 * streams);
             config.training.enabled = args.train;
             config.training.optimizer.learning_rate = LEARNING_RATE;
-            data.get_or_init(|| config.server.data_dir.clone());
+            configured.get_or_init(|| {
+                let share = config.training.busy_share;
+                (config.server.data_dir.clone(), share)
+            });
         },
         async |server| {
-            let data = data.get().context("the server has no data directory")?;
-            soak(server, args, data).await
+            let (data, share) = configured.get().context("the server is not configured")?;
+            soak(server, args, data, *share).await
         },
     )?;
     let missed = outcome.missed_bounds(args.swaps);
@@ -173,7 +176,13 @@ fn adapter(config: &ModelConfig, version: u64) -> Adapter {
     adapter
 }
 
-async fn soak(server: &Server, args: &SoakArgs, data: &Path) -> Result<Outcome> {
+/// Runs the clients; `share` is the configured `training.busy_share`.
+async fn soak(
+    server: &Server,
+    args: &SoakArgs,
+    data: &Path,
+    share: Option<f64>,
+) -> Result<Outcome> {
     let duration = Duration::from_secs_f64(args.minutes * 60.0);
     let every = Duration::from_secs(args.swap_seconds.into());
     let state = Arc::new(SharedState::new());
@@ -201,6 +210,7 @@ async fn soak(server: &Server, args: &SoakArgs, data: &Path) -> Result<Outcome> 
         .swaps
         .map_or(duration, |_| duration.min(PHASES_BEFORE_SWAPS));
     let mut phases = Phases::new(phased, server.training());
+    let share = share.unwrap_or_else(|| server.engine().backend().training_share());
     let (mut probes, mut is_last) = (tokio::task::JoinSet::new(), false);
     let end = tokio::time::sleep(duration);
     tokio::pin!(end);
@@ -275,7 +285,7 @@ async fn soak(server: &Server, args: &SoakArgs, data: &Path) -> Result<Outcome> 
     let checked = CheckedReplies::check(server, &answered, weights_of)?;
     let training = args
         .train
-        .then(|| phases.compare(&stats, server.training()));
+        .then(|| phases.compare(&stats, server.training(), share));
     Ok(Outcome {
         seconds,
         swaps,

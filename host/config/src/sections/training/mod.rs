@@ -119,7 +119,7 @@ pub struct TrainingOptions {
     /// Nice value of the training threads, 0 (as serving) to 19 (lowest priority). Default 15.
     pub nice: u8,
     /// Fraction of time that each training thread computes while requests are running, more than 0 and at most 1; it sleeps
-    /// between layers for the rest. 1 = it never sleeps. Default 0.1 on the CPU, 0.4 on a GPU.
+    /// between layers for the rest. 1 = it never sleeps. Default 0.1 on the CPU, 0.5 on a GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub busy_share: Option<f64>,
     /// Number of newest checkpoints that keep the optimizer state; older ones keep the adapter only. The active version and
