@@ -3,8 +3,8 @@
 use clawhost_sdk::display::{Button, Input};
 
 use crate::actions::{Action, NAMES, Verdict, View, of_call, of_text, spec};
-use crate::checks::Check;
-use crate::task::{Form, Goal, Work};
+use crate::checks::{Check, Goal};
+use crate::task::{Form, Work};
 
 const TREE: &str = "page \"Shop\" http://task.test/\n[1] heading \"[7] Cart @1,1\" level=1 @512,40\n  text \"x\"\n[2] textbox \"N\" @20,30\nbutton \"Pay\" below\n";
 

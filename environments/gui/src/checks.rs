@@ -15,6 +15,15 @@
 use task_json::Json;
 use task_machine::text;
 
+/// What is graded.
+#[derive(Debug)]
+pub(crate) enum Goal {
+    /// The share of these that hold.
+    Checks(Vec<Check>),
+    /// Whether the policy says that the task cannot be done.
+    Infeasible,
+}
+
 /// What one check reads and what it must be.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Check {

@@ -22,8 +22,8 @@ use clawhost_sdk::environment::{Observation, Outcome, Status, Task, Transition};
 use clawhost_sdk::{Environment, Message, Metric, PluginError, Role, ToolCall};
 
 use crate::actions::{Action, GRAMMAR, TOOL, Verdict, View};
-use crate::checks::Check;
-use crate::task::{Form, Goal, Work};
+use crate::checks::{Check, Goal};
+use crate::task::{Form, Work};
 
 /// What a policy with tools is told first.
 const SYSTEM: &str = "You use a browser of 1024 by 768 pixels. Call computer_use, one action at a time, and end the task with the \

@@ -7,8 +7,7 @@
 use task_json::Json;
 use task_machine::text;
 
-use crate::checks::Check;
-use crate::task::Goal;
+use crate::checks::{Check, Goal};
 
 /// The page that the row opens.
 pub(crate) fn start(row: &Json) -> Result<Option<String>, String> {

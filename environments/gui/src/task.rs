@@ -13,7 +13,7 @@ use clawhost_sdk::display::Page;
 use task_json::Json;
 use task_machine::{files, text, turns};
 
-use crate::checks::Check;
+use crate::checks::{Check, Goal};
 use crate::osworld;
 
 const DEFAULT_TURNS: u32 = 30;
@@ -38,15 +38,6 @@ pub(crate) struct Work {
     pub(crate) goal: Goal,
     pub(crate) form: Form,
     pub(crate) max_turns: u32,
-}
-
-/// What is graded.
-#[derive(Debug)]
-pub(crate) enum Goal {
-    /// The share of these that hold.
-    Checks(Vec<Check>),
-    /// Whether the policy says that the task cannot be done.
-    Infeasible,
 }
 
 impl Work {
