@@ -515,6 +515,7 @@ impl Stream {
             (QuantizedFormat::Int4, _) => "quantized_gemv_int4_16",
             (QuantizedFormat::Int8, 8) => "quantized_gemv_int8_8",
             (QuantizedFormat::Int8, _) => "quantized_gemv_int8_16",
+            (QuantizedFormat::Bf16, _) => unreachable!("it is a format of host memory"),
         };
         let blocks = (a.w.n as usize).div_ceil(16);
         // As for `gemv`; a warp has two units at a time.
@@ -539,6 +540,7 @@ impl Stream {
         let (kernel, unit_threads) = match format {
             QuantizedFormat::Int4 => (typed!(precision, "dequantize_int4"), 16),
             QuantizedFormat::Int8 => (typed!(precision, "dequantize_int8"), 8),
+            QuantizedFormat::Bf16 => unreachable!("it is a format of host memory"),
         };
         let threads = w.n as usize * w.units as usize * unit_threads;
         self.run_blocks(kernel, threads.div_ceil(THREADS), THREADS, args![w, to])

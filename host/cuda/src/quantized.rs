@@ -20,6 +20,7 @@ fn unit_blocks(format: QuantizedFormat) -> usize {
     match format {
         QuantizedFormat::Int8 => 2,
         QuantizedFormat::Int4 => 4,
+        QuantizedFormat::Bf16 => unreachable!("it is a format of host memory"),
     }
 }
 
@@ -230,6 +231,7 @@ fn reorder_row(format: QuantizedFormat, blocks: &[u8], values: &mut [u8], scales
                     });
                     to.copy_from_slice(&word.to_le_bytes());
                 }
+                QuantizedFormat::Bf16 => unreachable!("it is a format of host memory"),
             }
         }
     }
