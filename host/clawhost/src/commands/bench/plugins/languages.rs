@@ -1,12 +1,11 @@
 //! The judge scaffold of `clawhost plugin new` in each language: build, load and call.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clawhost_authoring::{AuthoringError, Language, build, scaffold};
-use clawhost_plugins::measure::{self, bytes_per_instance};
+use clawhost_plugins::measure::{self, Callers, bytes_per_instance};
 use clawhost_plugins::{Grants, HostOptions, Kind, Plugin, Profile};
 use serde::Serialize;
 use tokio::runtime::Runtime;
