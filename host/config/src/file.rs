@@ -31,8 +31,7 @@ learning_rate = 1.3e-3
 
 /// Defaults for models of at least 50 million parameters, which follow instructions before they are trained: few
 /// conversations must teach a wish, so steps are small and take several updates, hints and accepted replies teach what to
-/// do, and rehearsal keeps what is not asked for as it is: both weigh more than the samples, and all rehearsal replies are
-/// there from the first step on, since a wish is learned too widely in the first steps. Rewards alone move such a model far from itself, so they weigh
+/// do, and rehearsal keeps what is not asked for as it is. Rewards alone move such a model far from itself, so they weigh
 /// less than hints and a KL penalty holds them back.
 pub(crate) const MIDDLE_DEFAULTS: &str = r#"
 [training]
@@ -40,7 +39,7 @@ method = "hybrid"
 batch_size = 4
 min_batch_size = 4
 max_wait = "30s"
-num_epochs = 8
+num_epochs = 4
 [training.advantage]
 min_advantage = 0.02
 [training.teacher]
@@ -50,14 +49,12 @@ kl_estimator = "k2"
 kl_coef = 0.05
 [training.pairs]
 loss = "sft"
-coef = 2.0
 [training.rehearsal]
 enabled = true
-coef = 4.0
 contrary_share = 0.75
-replies_per_update = 16
-first_replies = 64
-new_replies = 0
+replies_per_update = 8
+first_replies = 32
+new_replies = 8
 [training.optimizer]
 learning_rate = 5e-4
 weight_decay = 0.0

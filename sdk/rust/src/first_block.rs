@@ -25,7 +25,9 @@ pub(crate) struct FirstBlock {
 }
 
 #[repr(align(16))]
-struct Bytes([u8; SIZE]);
+struct Bytes {
+    _content: [u8; SIZE],
+}
 
 // SAFETY: components have one thread; the contract has no way to start another. Tests use an allocator in one thread.
 unsafe impl Sync for FirstBlock {}
@@ -33,7 +35,9 @@ unsafe impl Sync for FirstBlock {}
 impl FirstBlock {
     pub(crate) const fn new() -> FirstBlock {
         FirstBlock {
-            bytes: UnsafeCell::new(Bytes([0; SIZE])),
+            bytes: UnsafeCell::new(Bytes {
+                _content: [0; SIZE],
+            }),
             used: Cell::new(0),
         }
     }
