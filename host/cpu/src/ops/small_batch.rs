@@ -412,6 +412,10 @@ impl WithSimd for Bf16InLanes<'_> {
 
 /// [`inputs_in_lanes`] with vectors of [`PARTIAL_SUMS`] lanes and weights in bf16.
 #[inline(always)]
+#[allow(
+    clippy::needless_range_loop,
+    reason = "the indices are of registers: an iterator would walk over the wrong dimension"
+)]
 fn bf16_in_lanes<S: Simd, const R: usize, const N: usize>(
     simd: S,
     x: [&[f32]; R],
@@ -451,7 +455,7 @@ fn bf16_in_lanes<S: Simd, const R: usize, const N: usize>(
             let mut partials = [0f32; PARTIAL_SUMS];
             S::as_mut_simd_f32s(&mut partials).0[0] = sums[r][n];
             if done < inner {
-                let shift = if whole % 2 == 0 { 16 } else { 0 };
+                let shift = if whole.is_multiple_of(2) { 16 } else { 0 };
                 let rest = w[n][whole / 2].map(u32::from_le_bytes);
                 for ((sum, x), word) in partials.iter_mut().zip(&x[r][done..]).zip(rest) {
                     let w = f32::from_bits(word << shift & 0xffff_0000);
