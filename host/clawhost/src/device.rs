@@ -332,7 +332,7 @@ mod tests {
         assert!(error.contains("training.parameters = \"lora\""), "{error}");
         assert!(with(cpu, Dtype::Bfloat16, TrainableParameters::Lora).is_ok());
         assert!(with(cpu, Dtype::Auto, full).is_ok());
-        assert!(with(DeviceChoice::Cuda(0), Dtype::Bfloat16, full).is_ok());
+        assert!(with(DeviceChoice::Cuda(Gpus::of([0])), Dtype::Bfloat16, full).is_ok());
     }
 
     #[test]

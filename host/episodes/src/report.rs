@@ -162,6 +162,7 @@ mod tests {
                         digest: String::new(),
                         started_ms: 0,
                         receipts: Vec::new(),
+                        judged: None,
                     })
                     .ok_or(NoVerdict("fault".to_owned())),
                 seconds: 0.5,

@@ -188,10 +188,9 @@ impl Guest {
             .push_str("fixture.wit", &wit)
             .unwrap_or_else(|e| panic!("{e:#}"));
         let world = resolve.select_world(&[package], Some("fixture")).unwrap();
-        embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8, false)
-            .unwrap();
-        let mut encoder = ComponentEncoder::default();
-        encoder.module(&module).unwrap_or_else(|e| panic!("{e:#}"));
+        embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).unwrap();
+        let encoder = ComponentEncoder::default();
+        let mut encoder = encoder.module(&module).unwrap_or_else(|e| panic!("{e:#}"));
         encoder.encode().unwrap_or_else(|e| panic!("{e:#}"))
     }
 }
