@@ -69,6 +69,7 @@ pub(crate) fn call(limits: Limits) -> CallContext {
         seed: 7,
         settings: BTreeMap::new(),
         limits,
+        artifacts: None,
     }
 }
 
