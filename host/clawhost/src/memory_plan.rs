@@ -701,7 +701,7 @@ mod tests {
         let block = 36 * 2 * 1024 * BLOCK_TOKENS * 2;
         assert!(less.abs_diff(bytes(&two, "sums of gradients")) <= block);
         assert!(two.check(None).is_ok());
-        let fixed = "[engine]\nkv_cache_memory = \"50GiB\"";
+        let fixed = "[engine]\nkv_cache_memory = \"30GiB\"";
         let error = plan(&[0, 3], &[free, used], fixed).check(None);
         let error = error.unwrap_err().to_string();
         assert!(

@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn only_work_on_the_device_counts_as_its_time() {
         let load = Arc::new(EngineLoad::default());
-        load.set_busy(true);
+        load.set_busy(0, true);
         let background = throttled_work(&load);
         let guard = enter(Some(background));
         begin_device_work();

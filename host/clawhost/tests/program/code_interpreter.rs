@@ -95,7 +95,7 @@ async fn code_reaches_neither_the_host_nor_the_reward() {
         // System calls.
         "import ctypes; c = ctypes.CDLL(None, use_errno=True); assert c.mount(b'none', b'/mnt', b'tmpfs', 0, None) == 0".to_owned(),
         "import ctypes; c = ctypes.CDLL(None); assert c.unshare(0x10000000) == 0".to_owned(),
-        "import ctypes; c = ctypes.CDLL(None); assert c.ptrace(16, 1, 0, 0) == 0".to_owned(),
+        format!("import ctypes; c = ctypes.CDLL(None); assert c.ptrace(16, {own}, 0, 0) == 0"),
         "import os; os.setuid(0)".to_owned(),
         "import os; os.chroot('/')".to_owned(),
     ];

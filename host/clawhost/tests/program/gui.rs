@@ -470,12 +470,12 @@ async fn a_reply_can_be_an_action_or_an_answer() {
     let mut task = row(TASKS, "capital-1");
     task["form"] = "text".into();
     let mut player = Player::start(&fixture, &task, None).await;
+    let oslo = player.mark("\"Oslo\"");
     let seen = player.step(&Message::text(Role::Assistant, "Oslo!")).await;
     assert!(
         seen.starts_with("error: there is no action in the reply"),
         "{seen}"
     );
-    let oslo = player.mark("\"Oslo\"");
     let click = format!("Norway's is Oslo.\nAction: left_click [{oslo}]");
     player.step(&Message::text(Role::Assistant, click)).await;
     let answer = format!("left_click {}", player.mark("\"Answer\""));

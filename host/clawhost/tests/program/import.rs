@@ -95,7 +95,7 @@ async fn a_folder_of_terminal_bench_is_played() {
         return;
     };
     let solution = std::fs::read_to_string(folder.join("count-errors/solution.sh")).unwrap();
-    let solution = solution.replace("/app", "/work");
+    let solution = solution.replace("/app/", "/work/");
     let half = solution.replace("messages.txt", "other.txt");
     // A module of the policy is not imported by the tests.
     let forged = "printf 'import os\\nos._exit(0)\\n' | tee pathlib.py tests/pathlib.py sitecustomize.py tests/test_outputs.py";

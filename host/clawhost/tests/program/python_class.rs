@@ -77,7 +77,7 @@ async fn actions_are_parsed_and_the_directory_of_a_profile_is_imported() {
     let class = "class Count:\n    def __init__(self, goal):\n        self.goal, self.sum = goal, 0\n\n    \
         def reset(self, seed=None, options=None):\n        return {'options': options}, {}\n\n    \
         def step(self, action):\n        self.sum += action\n        done = self.sum >= self.goal\n        \
-        return self.sum, float(action), done, False, {'is_success': self.sum == self.goal}\n";
+        return self.sum, action / 4, done, False, {'is_success': self.sum == self.goal}\n";
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     std::fs::write(dir.path().join("count.py"), class).unwrap();
     let allow = std::process::Command::new("chmod")
@@ -107,7 +107,7 @@ async fn actions_are_parsed_and_the_directory_of_a_profile_is_imported() {
     let transition = episode.step(&say("3")).await.outcome.unwrap();
     assert_eq!(
         (transition.reward, transition.progress),
-        (3.0, Progress::Terminated)
+        (0.75, Progress::Terminated)
     );
     assert_eq!(episode.grade().await.outcome.unwrap().success, Some(true));
 }
