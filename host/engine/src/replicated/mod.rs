@@ -216,10 +216,11 @@ fn divide(sequences: &[Sequence<'_>], parts: usize) -> Vec<Range<usize>> {
             low = middle + 1;
         }
     }
-    match split(low) {
-        none if none.is_empty() => vec![0..0],
-        ranges => ranges,
+    let mut ranges = split(low);
+    if ranges.is_empty() {
+        ranges.push(0..0);
     }
+    ranges
 }
 
 /// The scores of all shards in order, or the first error.
