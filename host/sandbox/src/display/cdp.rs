@@ -269,10 +269,7 @@ async fn receive_all(mut pipe: OwnedReadHalf, shared: Arc<Shared>) {
     let mut buffer = Vec::new();
     let mut chunk = vec![0; 256 << 10];
     let mut searched = 0;
-    loop {
-        let Ok(length @ 1..) = pipe.read(&mut chunk).await else {
-            break;
-        };
+    while let Ok(length @ 1..) = pipe.read(&mut chunk).await {
         buffer.extend_from_slice(&chunk[..length]);
         while let Some(end) = buffer[searched..].iter().position(|byte| *byte == 0) {
             let end = searched + end;
