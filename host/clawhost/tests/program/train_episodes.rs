@@ -99,7 +99,7 @@ fn a_run_begins_with_the_adapter_of_demonstrations() {
     let beginner = provenance["supervised"]["digest"].as_str().unwrap();
     // The first step's episodes are the beginner's, the others those of what it learned.
     let first = digests.iter().filter(|digest| *digest == beginner).count();
-    assert!(first >= 4 && first < STEPS * 4, "{beginner}: {digests:?}");
+    assert!((4..STEPS * 4).contains(&first), "{beginner}: {digests:?}");
     // The same command continues.
     assert!(run().status.success());
 }

@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 #![allow(
     clippy::unwrap_used,
+    clippy::panic,
     clippy::print_stdout,
     reason = "a test may fail by panicking, and says when it tests nothing"
 )]
