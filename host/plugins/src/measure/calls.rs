@@ -15,7 +15,7 @@ use crate::worlds::environment::EpisodeTask;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Callers {
     /// On the threads of the caller: each call is handed over to the plugin threads and back.
-    Elsewhere,
+    OtherThreads,
     /// On the plugin threads, as work in [`Plugin::run_on_threads`] is.
     OnPluginThreads,
 }
@@ -38,7 +38,7 @@ pub async fn measure_calls(
         async move { call(&plugin, &sample).await }
     });
     match callers {
-        Callers::Elsewhere => measured.await,
+        Callers::OtherThreads => measured.await,
         Callers::OnPluginThreads => {
             let measured = plugin.run_on_threads(measured).await;
             measured.expect("drivers do not panic")
@@ -143,7 +143,7 @@ mod tests {
             let loaded = host.load(name, component, &grants, Profile::Deterministic);
             let plugin = loaded.unwrap();
             let sample = Arc::new(Sample::for_plugin(&plugin).await.unwrap());
-            let spread = measure_calls(&plugin, &sample, Callers::Elsewhere, 1, 1).await;
+            let spread = measure_calls(&plugin, &sample, Callers::OtherThreads, 1, 1).await;
             assert_eq!((spread.calls, spread.failed), (1, 0), "{name}: {spread:?}");
         }
     }
@@ -164,7 +164,7 @@ mod tests {
             .load("measured", component, &Grants::default(), Profile::Fast)
             .unwrap();
         let sample = Arc::new(Sample::for_plugin(&plugin).await.unwrap());
-        for callers in [Callers::Elsewhere, Callers::OnPluginThreads] {
+        for callers in [Callers::OtherThreads, Callers::OnPluginThreads] {
             let spread = measure_calls(&plugin, &sample, callers, 4, 20).await;
             assert_eq!((spread.calls, spread.failed), (20, 0), "{spread:?}");
             assert!(spread.peak_bytes > 0);
@@ -194,7 +194,7 @@ mod tests {
                 .load(name, component, &Grants::default(), Profile::Deterministic)
                 .unwrap();
             let sample = Arc::new(Sample::for_plugin(&plugin).await.unwrap());
-            let call = measure_calls(&plugin, &sample, Callers::Elsewhere, 1, 1).await;
+            let call = measure_calls(&plugin, &sample, Callers::OtherThreads, 1, 1).await;
             assert_eq!(Some(call.peak_bytes), initial, "{name}");
         }
     }

@@ -102,7 +102,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
     }
     let callers = match args.on_plugin_threads {
         true => Callers::OnPluginThreads,
-        false => Callers::Elsewhere,
+        false => Callers::OtherThreads,
     };
     for &concurrency in &args.concurrency {
         let measurement = Measurement {

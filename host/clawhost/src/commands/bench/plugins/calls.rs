@@ -73,7 +73,7 @@ enum Runner {
 impl std::fmt::Display for Runner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Runner::Host(profile, Callers::Elsewhere) => write!(f, "clawhost, {profile}"),
+            Runner::Host(profile, Callers::OtherThreads) => write!(f, "clawhost, {profile}"),
             Runner::Host(profile, Callers::OnPluginThreads) => {
                 write!(f, "clawhost, {profile}, same threads")
             }
@@ -129,7 +129,7 @@ impl ComponentBench {
         };
         for &concurrency in concurrency {
             for plugin in self.plugins.clone() {
-                for callers in [Callers::Elsewhere, Callers::OnPluginThreads] {
+                for callers in [Callers::OtherThreads, Callers::OnPluginThreads] {
                     let measured =
                         measure::measure_calls(&plugin, &sample, callers, concurrency, self.calls)
                             .await;

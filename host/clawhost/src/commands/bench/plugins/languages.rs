@@ -104,7 +104,8 @@ async fn measure_one(
     let mut calls = Vec::new();
     for concurrency in [1, MANY] {
         let measured =
-            measure::measure_calls(&plugin, &sample, Callers::Elsewhere, concurrency, CALLS).await;
+            measure::measure_calls(&plugin, &sample, Callers::OtherThreads, concurrency, CALLS)
+                .await;
         let name = format!("judge in {language}");
         calls.push(Calls::summarize(
             &name,
