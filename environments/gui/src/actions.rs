@@ -13,7 +13,7 @@ const SCROLL: f64 = 400.0;
 /// Longest wait, in seconds.
 const MAX_WAIT: f64 = 10.0;
 
-/// What the text form is told.
+/// System prompt of the text form.
 pub(crate) const GRAMMAR: &str = "Reply with one action on one line:\n\
 left_click MARK | right_click MARK | middle_click MARK | double_click MARK | mouse_move MARK\n\
 left_click_drag MARK MARK\n\

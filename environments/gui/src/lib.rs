@@ -18,17 +18,17 @@ mod task;
 mod cases;
 
 use clawhost_sdk::display::{self, Input, Surface};
-use clawhost_sdk::environment::{Observation, Outcome, Status, Task, Transition};
+use clawhost_sdk::environment::{Observation, Outcome, Task, Transition};
 use clawhost_sdk::{Environment, Message, Metric, PluginError, Role, ToolCall};
 
 use crate::actions::{Action, GRAMMAR, TOOL, Verdict, View};
 use crate::checks::{Check, Goal};
 use crate::task::{Form, Work};
 
-/// What a policy with tools is told first.
+/// System prompt of a policy with tools.
 const SYSTEM: &str = "You use a browser of 1024 by 768 pixels. Call computer_use, one action at a time, and end the task with the \
 action terminate.";
-/// What the policy is told when the browser is gone.
+/// What the policy sees when the browser is gone.
 const ENDED: &str = "error: the browser has ended";
 /// Longest list of elements in an observation, in bytes.
 const MAX_TREE: usize = 12 << 10;
@@ -101,26 +101,16 @@ impl Environment for Gui {
                 // A reply without a call ends the task, as in the other environments.
                 self.over = action.tool_calls.is_empty();
                 for call in &action.tool_calls {
-                    let mut result = Message::new(Role::Tool, self.call(call)?);
-                    result.tool_call_id = Some(call.id.clone());
-                    result.name = Some(call.name.clone());
-                    messages.push(result);
+                    messages.push(Message::tool_result(call, self.call(call)?));
                 }
             }
         }
-        let status = if self.over || self.display.is_none() {
-            Status::Terminated
-        } else if self.is_over() {
-            Status::Truncated
-        } else {
-            Status::Running
-        };
-        Ok(Transition {
-            observation: self.observe(messages),
-            reward: 0.0,
-            status,
-            metrics: Vec::new(),
-        })
+        let ended = self.over || self.display.is_none();
+        Ok(Transition::of(
+            self.observe(messages),
+            ended,
+            self.is_over(),
+        ))
     }
 
     fn grade(&mut self) -> Result<Outcome, PluginError> {
@@ -142,10 +132,6 @@ impl Environment for Gui {
                 }
             }
         };
-        let metric = |name: &str, value: usize| Metric {
-            name: name.to_owned(),
-            value: value as f64,
-        };
         Ok(Outcome {
             reward: 2.0 * share as f32 / total as f32 - 1.0,
             success: Some(share == total),
@@ -153,9 +139,9 @@ impl Environment for Gui {
                 .trim_end()
                 .to_owned(),
             metrics: vec![
-                metric("checks", total),
-                metric("checks_passed", share),
-                metric("actions", self.actions as usize),
+                Metric::new("checks", total as f64),
+                Metric::new("checks_passed", share as f64),
+                Metric::new("actions", f64::from(self.actions)),
             ],
         })
     }

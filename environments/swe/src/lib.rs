@@ -20,19 +20,19 @@ mod tools;
 #[cfg(test)]
 mod cases;
 
-use clawhost_sdk::environment::{Observation, Outcome, Status, Task, Transition};
+use clawhost_sdk::environment::{Observation, Outcome, Task, Transition};
 use clawhost_sdk::sandbox::Machine;
 use clawhost_sdk::{Environment, Message, Metric, PluginError, Role};
-use task_machine::settle;
+use task_machine::store_answer;
 
 use crate::control::Control;
 use crate::repository::Original;
 use crate::task::Work;
 
-/// What a policy with tools is told first.
+/// System prompt of a policy with tools.
 const SYSTEM: &str = "You work on the repository in the directory /work of a Linux machine. Resolve the issue by changing its files, \
     not its tests, and call submit when it is done.";
-/// What a policy without tools is told first, unless its reply is the answer.
+/// System prompt of a policy without tools, unless its reply is the answer.
 const BASH_SYSTEM: &str = "You work on the repository in the directory /work of a Linux machine. Resolve the issue by changing its \
     files, not its tests. Reply with one command in a ```bash block; a reply without one submits.";
 
@@ -103,30 +103,24 @@ impl Environment for Swe {
                     ));
                 }
                 None => {
-                    self.store_answer(&text)?;
+                    store_answer(
+                        self.machine.as_ref(),
+                        self.work.answer_file.as_deref(),
+                        &text,
+                    )?;
                     self.submitted = true;
                 }
             }
         }
         for call in &action.tool_calls {
-            let mut result = Message::new(Role::Tool, self.call(call)?);
-            result.tool_call_id = Some(call.id.clone());
-            result.name = Some(call.name.clone());
-            messages.push(result);
+            messages.push(Message::tool_result(call, self.call(call)?));
         }
-        let status = if self.submitted || self.machine.is_none() {
-            Status::Terminated
-        } else if self.is_over() {
-            Status::Truncated
-        } else {
-            Status::Running
-        };
-        Ok(Transition {
-            observation: self.observe(messages),
-            reward: 0.0,
-            status,
-            metrics: Vec::new(),
-        })
+        let ended = self.submitted || self.machine.is_none();
+        Ok(Transition::of(
+            self.observe(messages),
+            ended,
+            self.is_over(),
+        ))
     }
 
     fn grade(&mut self) -> Result<Outcome, PluginError> {
@@ -146,19 +140,15 @@ impl Environment for Swe {
         if !grade.patch.is_empty() {
             report.push_str(&format!("\n{}", grade.patch));
         }
-        let metric = |name: &str, value: usize| Metric {
-            name: name.to_owned(),
-            value: value as f64,
-        };
         Ok(Outcome {
             reward: if solved { 1.0 } else { -1.0 },
             success: Some(solved),
             report,
             metrics: vec![
-                metric("tests", tests),
-                metric("tests_passed", grade.passed),
-                metric("changed_files", grade.changed),
-                metric("tool_calls", self.calls as usize),
+                Metric::new("tests", tests as f64),
+                Metric::new("tests_passed", grade.passed as f64),
+                Metric::new("changed_files", grade.changed as f64),
+                Metric::new("tool_calls", f64::from(self.calls)),
             ],
         })
     }
@@ -181,16 +171,6 @@ impl Swe {
 
     fn is_over(&self) -> bool {
         self.submitted || self.machine.is_none() || self.turns >= self.work.max_turns
-    }
-
-    /// Writes the text of the last reply to the answer file of the task, if it has one. If the policy left no place for it,
-    /// the tests find none.
-    fn store_answer(&self, text: &str) -> Result<(), PluginError> {
-        let (Some(path), Some(machine)) = (&self.work.answer_file, &self.machine) else {
-            return Ok(());
-        };
-        let text = format!("{}\n", text.trim_end());
-        settle(machine.write_file(path, text.as_bytes())).map(|_| ())
     }
 }
 

@@ -15,14 +15,14 @@ mod tools;
 #[cfg(test)]
 mod cases;
 
-use clawhost_sdk::environment::{Observation, Outcome, Status, Task, Transition};
+use clawhost_sdk::environment::{Observation, Outcome, Task, Transition};
 use clawhost_sdk::sandbox::{self, Machine};
 use clawhost_sdk::{Environment, Message, Metric, PluginError, Role};
-use task_machine::{Done, Test, create, failure, prepare, settle};
+use task_machine::{Done, Test, create, failure, prepare, settle, store_answer};
 
 use crate::task::Work;
 
-/// What a policy with tools is told first.
+/// System prompt of a policy with tools.
 const SYSTEM: &str =
     "You work in a Linux machine, in the directory /work. Call submit when the task is done.";
 
@@ -70,28 +70,22 @@ impl Environment for Terminal {
         self.turns += 1;
         let mut messages = Vec::new();
         if action.tool_calls.is_empty() {
-            self.store_answer(&action.text())?;
+            store_answer(
+                self.machine.as_ref(),
+                self.work.answer_file.as_deref(),
+                &action.text(),
+            )?;
             self.submitted = true;
         }
         for call in &action.tool_calls {
-            let mut result = Message::new(Role::Tool, self.call(call)?);
-            result.tool_call_id = Some(call.id.clone());
-            result.name = Some(call.name.clone());
-            messages.push(result);
+            messages.push(Message::tool_result(call, self.call(call)?));
         }
-        let status = if self.submitted || self.machine.is_none() {
-            Status::Terminated
-        } else if self.is_over() {
-            Status::Truncated
-        } else {
-            Status::Running
-        };
-        Ok(Transition {
-            observation: self.observe(messages),
-            reward: 0.0,
-            status,
-            metrics: Vec::new(),
-        })
+        let ended = self.submitted || self.machine.is_none();
+        Ok(Transition::of(
+            self.observe(messages),
+            ended,
+            self.is_over(),
+        ))
     }
 
     fn grade(&mut self) -> Result<Outcome, PluginError> {
@@ -109,10 +103,6 @@ impl Environment for Terminal {
         };
         let tests = self.work.tests.len();
         let passed = tests - failures.len();
-        let metric = |name: &str, value: usize| Metric {
-            name: name.to_owned(),
-            value: value as f64,
-        };
         Ok(Outcome {
             reward: 2.0 * passed as f32 / tests as f32 - 1.0,
             success: Some(failures.is_empty()),
@@ -121,9 +111,9 @@ impl Environment for Terminal {
                 failures => format!("{passed} of {tests} tests passed\n{}", failures.join("\n")),
             },
             metrics: vec![
-                metric("tests", tests),
-                metric("tests_passed", passed),
-                metric("tool_calls", self.calls as usize),
+                Metric::new("tests", tests as f64),
+                Metric::new("tests_passed", passed as f64),
+                Metric::new("tool_calls", f64::from(self.calls)),
             ],
         })
     }
@@ -147,16 +137,6 @@ impl Terminal {
 
     fn is_over(&self) -> bool {
         self.submitted || self.machine.is_none() || self.turns >= self.work.max_turns
-    }
-
-    /// Writes the text of the last reply to the answer file of the task, if it has one. If the policy left no place for it,
-    /// the tests find none.
-    fn store_answer(&self, text: &str) -> Result<(), PluginError> {
-        let (Some(path), Some(machine)) = (&self.work.answer_file, &self.machine) else {
-            return Ok(());
-        };
-        let text = format!("{}\n", text.trim_end());
-        settle(machine.write_file(path, text.as_bytes())).map(|_| ())
     }
 
     /// A fresh machine with the files that the policy left. None if it left none that can be taken out. The policy's machine is

@@ -34,7 +34,7 @@ pub use artifacts::Artifacts;
 pub use dialogue::SampleUnit;
 pub use episode::{EpisodeOptions, FinishedEpisode, NoVerdict};
 pub use import::{ImportError, ImportOptions, ImportedTasks, TaskFormat, import_tasks};
-pub use record::{EpisodeSource, is_recorded, record_episode, session};
+pub use record::{EpisodeSource, is_recorded, record_episode};
 pub use report::{EpisodeReport, FamilyReport};
 pub use runner::{EpisodePlan, EpisodeRecord, EpisodeRunner, choose_tasks, plan_groups};
 pub use sequence::SampledSequence;

@@ -4,8 +4,8 @@ use clawhost_chat::{AssistantMessage, Tokenizer};
 use clawhost_engine::SamplingParams;
 use clawhost_journal::{
     Completion, EpisodeStep, Journal, JournalError, MatchRecord, NewEpisode, NewEpisodeTurn,
-    NewTurn, SampleId, SampleProvenance, SessionId, SessionUpsert, TurnKind, VerdictOutcome,
-    VerdictRecord, VerdictSource, VoteRecord, now_ms,
+    NewTurn, SampleId, SampleProvenance, SessionUpsert, TurnKind, VerdictOutcome, VerdictRecord,
+    VerdictSource, VoteRecord, now_ms,
 };
 use serde_json::Value;
 
@@ -34,7 +34,7 @@ pub struct EpisodeSource<'a> {
 /// # Errors
 /// Database errors.
 pub fn is_recorded(journal: &Journal, plan: &EpisodePlan) -> Result<bool, JournalError> {
-    Ok(journal.session(&session(plan))?.is_some())
+    Ok(journal.session(&plan.session())?.is_some())
 }
 
 /// Records an episode with its samples, which are queued for training.
@@ -55,7 +55,7 @@ pub fn record_episode(
     let turns = episode.sequences.iter();
     journal.record_episode(&NewEpisode {
         session: SessionUpsert {
-            id: session(plan),
+            id: plan.session(),
             name: None,
             origin: "episode".to_owned(),
             key: None,
@@ -69,11 +69,6 @@ pub fn record_episode(
         verdict: verdict(source, episode),
         receipts,
     })
-}
-
-/// The session in the journal that an episode is recorded as.
-pub fn session(plan: &EpisodePlan) -> SessionId {
-    SessionId(format!("episode/{}", plan.id))
 }
 
 fn new_turn(

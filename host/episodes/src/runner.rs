@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clawhost_engine::Engine;
+use clawhost_journal::SessionId;
 use clawhost_plugins::{CallContext, Plugin};
 use futures_util::{Stream, StreamExt as _, stream};
 
 use crate::episode::{EpisodeOptions, EpisodeSeeds, FinishedEpisode, NoVerdict, run_episode};
-use crate::record::session;
 use crate::seeds::derive;
 use crate::step_judge::{EpisodeId, StepJudge};
 use crate::task::Task;
@@ -26,6 +26,13 @@ pub struct EpisodePlan {
     /// Index in the group, from 0.
     pub sample: u32,
     seeds: EpisodeSeeds,
+}
+
+impl EpisodePlan {
+    /// The session in the journal that records the episode.
+    pub fn session(&self) -> SessionId {
+        SessionId(format!("episode/{}", self.id))
+    }
 }
 
 /// `samples` episodes of each task. `round` names this round of the run; the same seed, round and task set give the same
@@ -144,7 +151,7 @@ impl EpisodeRunner {
             let (mut episode, trace) =
                 run_episode(engine, environment, call, task, seeds, options).await?;
             if let Some(judge) = &runner.step_judge {
-                let session = session(&planned);
+                let session = planned.session();
                 let id = EpisodeId {
                     id: &planned.id,
                     session: session.as_str(),

@@ -40,10 +40,8 @@ impl Advantage for Rloo {
             .collect();
         let alone = groups.values().filter(|(_, count)| *count == 1).count();
         let mut estimate = Estimate::per_sequence(values);
-        estimate.metrics.push(Metric {
-            name: "groups_of_one".to_owned(),
-            value: alone as f64,
-        });
+        let metric = Metric::new("groups_of_one", alone as f64);
+        estimate.metrics.push(metric);
         Ok(estimate)
     }
 }

@@ -97,26 +97,13 @@ impl Environment for Guess {
             } else {
                 self.answer(call)
             };
-            let mut result = Message::new(Role::Tool, text);
-            result.tool_call_id = Some(call.id.clone());
-            messages.push(result);
+            messages.push(Message::tool_result(call, text));
         }
-        let status = if self.found {
-            Status::Terminated
-        } else if self.is_over() {
-            Status::Truncated
-        } else {
-            Status::Running
+        let seen = Observation {
+            messages,
+            tools: tools(),
         };
-        Ok(Transition {
-            observation: Observation {
-                messages,
-                tools: tools(),
-            },
-            reward: 0.0,
-            status,
-            metrics: Vec::new(),
-        })
+        Ok(Transition::of(seen, self.found, self.is_over()))
     }
 
     fn grade(&mut self) -> Result<Outcome, PluginError> {
@@ -135,10 +122,7 @@ impl Environment for Guess {
             reward: reward as f32,
             success: Some(self.found),
             report,
-            metrics: vec![Metric {
-                name: "tries_used".to_owned(),
-                value: f64::from(self.used),
-            }],
+            metrics: vec![Metric::new("tries_used", f64::from(self.used))],
         })
     }
 }

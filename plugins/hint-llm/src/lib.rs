@@ -101,9 +101,9 @@ pub fn extract(
     }
     let positive = votes.iter().filter(|vote| vote.positive).count();
     let metrics = vec![
-        metric("votes_read", votes.len()),
-        metric("votes_unreadable", answers.len() - votes.len()),
-        metric("votes_positive", positive),
+        Metric::new("votes_read", votes.len() as f64),
+        Metric::new("votes_unreadable", (answers.len() - votes.len()) as f64),
+        Metric::new("votes_positive", positive as f64),
     ];
     let confidence = positive as f32 / votes.len() as f32;
     let hint = select(votes).map(|text| Hint {
@@ -112,13 +112,6 @@ pub fn extract(
         confidence,
     });
     Ok(Extraction { hint, metrics })
-}
-
-fn metric(name: &str, value: usize) -> Metric {
-    Metric {
-        name: name.to_owned(),
-        value: value as f64,
-    }
 }
 
 /// A parsed vote: whether the messages are instructive, and the hint.

@@ -101,15 +101,11 @@ pub fn evaluate(
         sum += row.value;
         taught += 1;
     }
-    let metric = |name: &str, value: f64| Metric {
-        name: name.to_owned(),
-        value,
-    };
     // A NaN must propagate to the loss, where the host rejects it.
     let mean = sum / f64::from(taught.max(1));
-    let mut metrics = vec![metric("missing_teacher", f64::from(missing))];
+    let mut metrics = vec![Metric::new("missing_teacher", f64::from(missing))];
     if mean.is_finite() {
-        metrics.push(metric("divergence", mean));
+        metrics.push(Metric::new("divergence", mean));
     }
     Ok(Gradient {
         loss,

@@ -109,15 +109,11 @@ pub fn evaluate(batch: &Batch, dpo: &Dpo) -> Result<Evaluation, PluginError> {
         positive += f64::from(u8::from(margin > 0.0));
     }
     let pairs = batch.pairs.len().max(1) as f64;
-    let metric = |name: &str, value: f64| Metric {
-        name: name.to_owned(),
-        value,
-    };
     Ok(Evaluation {
         gradients,
         metrics: vec![
-            metric("reward_margin", margins / pairs),
-            metric("accuracy", positive / pairs),
+            Metric::new("reward_margin", margins / pairs),
+            Metric::new("accuracy", positive / pairs),
         ],
     })
 }

@@ -15,7 +15,7 @@ pub use crate::fields::{commands, files, text, turns};
 pub use crate::observation::{of_exit, of_output};
 pub use crate::test::{MAX_TIMEOUT, Test, check_timeouts};
 
-/// What the policy is told when it uses a machine that is gone.
+/// What the policy sees when it uses a machine that is gone.
 pub const ENDED: &str = "error: the machine has ended";
 
 /// Bytes of output that an observation has at most.
@@ -113,6 +113,23 @@ pub fn prepare(
         }
     }
     Ok(())
+}
+
+/// Writes the text of the last reply to the answer file of a task, if it has one. If the policy left no place for it, or no
+/// machine, the tests find none.
+///
+/// # Errors
+/// As [`failure`].
+pub fn store_answer(
+    machine: Option<&Machine>,
+    path: Option<&str>,
+    text: &str,
+) -> Result<(), PluginError> {
+    let (Some(machine), Some(path)) = (machine, path) else {
+        return Ok(());
+    };
+    let text = format!("{}\n", text.trim_end());
+    settle(machine.write_file(path, text.as_bytes())).map(|_| ())
 }
 
 /// Runs a command for the policy, and returns what it sees. None if the machine has ended.

@@ -139,27 +139,13 @@ impl<I: Interpreter> Environment for Question<I> {
             self.answer = Some(action.text());
         }
         for call in &action.tool_calls {
-            let mut result = Message::new(Role::Tool, self.call(call)?);
-            result.tool_call_id = Some(call.id.clone());
-            result.name = Some(call.name.clone());
-            messages.push(result);
+            messages.push(Message::tool_result(call, self.call(call)?));
         }
-        let status = if self.answer.is_some() {
-            Status::Terminated
-        } else if self.is_over() {
-            Status::Truncated
-        } else {
-            Status::Running
+        let seen = Observation {
+            messages,
+            tools: self.specs(),
         };
-        Ok(Transition {
-            observation: Observation {
-                messages,
-                tools: self.specs(),
-            },
-            reward: 0.0,
-            status,
-            metrics: Vec::new(),
-        })
+        Ok(Transition::of(seen, self.answer.is_some(), self.is_over()))
     }
 
     fn grade(&mut self) -> Result<Outcome, PluginError> {
@@ -171,17 +157,13 @@ impl<I: Interpreter> Environment for Question<I> {
             None => 1.0,
             Some(_) => (self.answered_calls as f32 * CALL_BONUS - 1.0).min(WRONG_CEILING),
         };
-        let metric = |name: &str, value: u32| Metric {
-            name: name.to_owned(),
-            value: f64::from(value),
-        };
         Ok(Outcome {
             reward,
             success: Some(failure.is_none()),
             report: failure.unwrap_or_else(|| "right".to_owned()),
             metrics: vec![
-                metric("tool_calls", self.calls),
-                metric("answered_tool_calls", self.answered_calls),
+                Metric::new("tool_calls", f64::from(self.calls)),
+                Metric::new("answered_tool_calls", f64::from(self.answered_calls)),
             ],
         })
     }

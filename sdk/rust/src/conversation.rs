@@ -1,6 +1,6 @@
 //! Helpers to read and create conversations.
 
-use crate::{Message, Part, PluginError, Role, Trajectory, Turn};
+use crate::{Message, Part, PluginError, Role, ToolCall, Trajectory, Turn};
 
 impl Message {
     /// Creates a message with one text part.
@@ -11,6 +11,15 @@ impl Message {
             tool_calls: Vec::new(),
             tool_call_id: None,
             name: None,
+        }
+    }
+
+    /// Creates the result of a tool call.
+    pub fn tool_result(call: &ToolCall, text: impl Into<String>) -> Message {
+        Message {
+            tool_call_id: Some(call.id.clone()),
+            name: Some(call.name.clone()),
+            ..Message::new(Role::Tool, text)
         }
     }
 

@@ -44,6 +44,24 @@ impl Observation {
     }
 }
 
+impl Transition {
+    /// Creates a transition whose reward comes when the episode is graded. `ended`: the policy ended the episode;
+    /// `over`: it has no further turn, for this or another reason.
+    pub fn of(observation: Observation, ended: bool, over: bool) -> Transition {
+        let status = match (ended, over) {
+            (true, _) => Status::Terminated,
+            (false, true) => Status::Truncated,
+            (false, false) => Status::Running,
+        };
+        Transition {
+            observation,
+            reward: 0.0,
+            status,
+            metrics: Vec::new(),
+        }
+    }
+}
+
 /// Exports a type that implements [`Environment`] as the component's environment. In native builds it only checks the
 /// type, which tests call directly.
 #[macro_export]

@@ -80,10 +80,10 @@ impl Gradient {
             d_logprob,
             d_topk: Vec::new(),
             d_entropy: Vec::new(),
-            metrics: vec![Metric {
-                name: "clip_fraction".to_owned(),
-                value: f64::from(clipped) / f64::from(trained.max(1)),
-            }],
+            metrics: vec![Metric::new(
+                "clip_fraction",
+                f64::from(clipped) / f64::from(trained.max(1)),
+            )],
         })
     }
 }

@@ -1,6 +1,16 @@
-//! Helpers to create verdicts.
+//! Helpers to create verdicts and metrics.
 
 use crate::{Metric, Verdict, Vote};
+
+impl Metric {
+    /// Creates a metric.
+    pub fn new(name: impl Into<String>, value: f64) -> Metric {
+        Metric {
+            name: name.into(),
+            value,
+        }
+    }
+}
 
 impl Vote {
     /// Creates a vote.
@@ -56,10 +66,7 @@ impl Verdict {
     /// Adds a metric.
     #[must_use]
     pub fn with_metric(mut self, name: impl Into<String>, value: f64) -> Verdict {
-        self.metrics.push(Metric {
-            name: name.into(),
-            value,
-        });
+        self.metrics.push(Metric::new(name, value));
         self
     }
 }

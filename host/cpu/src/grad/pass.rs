@@ -12,7 +12,7 @@ use super::memory::stored_layers;
 use super::packing::PackedSequences;
 use crate::model::{Activations, AdapterGroup, Decoder, LayerPass, Purpose};
 use crate::ops::head::{self, HeadOutput, Partial};
-use crate::ops::thread_pool::Threads;
+use crate::ops::thread_pool::{self, Threads};
 use crate::ops::{norm, streamed_head};
 
 /// A forward pass whose layer inputs are stored for [`TrainPass::backward`].
@@ -469,8 +469,8 @@ impl MicroBatch {
     }
 }
 
-/// Maps items in parallel and returns the results in order. It starts its own threads: jobs this long would block the
-/// thread pool that serves requests.
+/// Maps items in parallel and returns the results in order. It starts its own threads, and pools for the jobs of each:
+/// jobs this long would block the thread pool that serves requests, and a pool has one caller at a time.
 fn parallel_map<T: Send, R: Send>(
     work: Vec<T>,
     threads: Threads,
@@ -490,11 +490,13 @@ fn parallel_map<T: Send, R: Send>(
     let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
         let worker = || {
             let _entered = background::enter(background.clone());
-            let mut own = Vec::new();
-            while let Some((at, one)) = next() {
-                own.push((at, each(one, share)));
-            }
-            own
+            thread_pool::with_own_pool(share, || {
+                let mut own = Vec::new();
+                while let Some((at, one)) = next() {
+                    own.push((at, each(one, share)));
+                }
+                own
+            })
         };
         let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
         workers

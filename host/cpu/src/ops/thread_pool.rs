@@ -3,18 +3,18 @@
 //! Waking a thread costs more than most of these products take. Workers therefore spin for a moment after a job before
 //! they sleep, and a caller never waits for a sleeping worker: the parts of a job are claimed one by one by whoever is
 //! available, including the caller. Jobs are not queued: while one caller uses the pool, other callers run their parts
-//! themselves.
+//! themselves. Callers that work side by side for longer have a pool each, see [`with_own_pool`].
 
 #![allow(
     unsafe_code,
     reason = "workers borrow the caller's closure; the caller does not return before all of them have left the job"
 )]
 
-use std::cell::UnsafeCell;
+use std::cell::{RefCell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
-use std::thread::Thread;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use clawhost_engine::background;
@@ -27,6 +27,9 @@ const MIN_WAKE_WORK: usize = 1 << 20;
 
 /// How long a worker spins before it sleeps. Longer than the gap between two steps of a busy engine.
 const SPIN_TIME: Duration = Duration::from_micros(200);
+
+/// Blocks of rows per thread, so that a late thread still finds work.
+const BLOCKS_PER_THREAD: usize = 2;
 
 /// Spins between two readings of the clock.
 const SPINS_PER_CHECK: usize = 64;
@@ -43,12 +46,9 @@ type Task<'a> = &'a (dyn Fn(usize) + Sync);
 /// # Panics
 /// When `work` panics.
 pub(crate) fn parallel_for(threads: Threads, parts: usize, cost: usize, work: Task<'_>) {
-    let pool = if threads.0 > 1 && parts > 1 && cost >= MIN_PARALLEL_WORK {
-        current_pool()
-    } else {
-        None
-    };
-    match pool {
+    let is_parallel = threads.0 > 1 && parts > 1 && cost >= MIN_PARALLEL_WORK;
+    let pool = is_parallel.then(current_pool).flatten();
+    match &pool {
         Some(pool) if cost >= MIN_WAKE_WORK || pool.is_awake() => {
             pool.run_shared(threads, parts, work)
         }
@@ -69,6 +69,27 @@ pub(crate) fn parallel_for_each<T: Send>(
         // every item is borrowed once, within the borrow of the slice.
         work(unsafe { items.at(part) });
     });
+}
+
+/// Calls `work` with `y` and `x`, or with blocks of their rows on several threads. `cost` is the work of one value of `y`,
+/// in multiply-adds.
+pub(crate) fn parallel_rows(
+    threads: Threads,
+    cost: usize,
+    (y, y_width): (&mut [f32], usize),
+    (x, x_width): (&[f32], usize),
+    work: impl Fn(&mut [f32], &[f32]) + Sync,
+) {
+    let rows = y.len() / y_width;
+    let cost = y.len() * cost;
+    if threads.0 <= 1 || cost < MIN_PARALLEL_WORK {
+        work(y, x);
+        return;
+    }
+    let block = rows.div_ceil(threads.0 * BLOCKS_PER_THREAD);
+    let blocks = y.chunks_mut(block * y_width).zip(x.chunks(block * x_width));
+    let mut blocks: Vec<_> = blocks.collect();
+    parallel_for_each(threads, &mut blocks, cost, |(y, x)| work(y, x));
 }
 
 struct SlicePtr<T>(*mut T);
@@ -99,20 +120,60 @@ pub(crate) fn wake_workers(threads: Threads, cost: usize) {
     }
 }
 
-/// The pool for serving, or the one for background work, whose threads inherit the low priority of the thread that
-/// starts them. `None` on a single processor or when no thread can be started.
-fn current_pool() -> Option<&'static ThreadPool> {
-    static SERVING: OnceLock<Option<&'static ThreadPool>> = OnceLock::new();
-    static BACKGROUND: OnceLock<Option<&'static ThreadPool>> = OnceLock::new();
+thread_local! {
+    /// The pool that only this thread uses.
+    static OWN: RefCell<Option<Arc<ThreadPool>>> = const { RefCell::new(None) };
+}
+
+/// Runs `work`, whose jobs on this thread use a pool of `threads` threads, this one included, that no other caller uses.
+/// Starting it takes about 0.1 ms a thread; its threads inherit the priority of this one.
+pub(crate) fn with_own_pool<T>(threads: Threads, work: impl FnOnce() -> T) -> T {
+    let pool = (threads.0 > 1)
+        .then(|| OwnedPool::start("clawhost-own", threads.0 - 1))
+        .flatten();
+    let _guard = pool.map(OwnPoolGuard::enter);
+    work()
+}
+
+/// Restores the thread's previous pool and ends its own on drop.
+struct OwnPoolGuard {
+    previous: Option<Arc<ThreadPool>>,
+    _pool: OwnedPool,
+}
+
+impl OwnPoolGuard {
+    fn enter(pool: OwnedPool) -> Self {
+        Self {
+            previous: OWN.replace(Some(Arc::clone(&pool.pool))),
+            _pool: pool,
+        }
+    }
+}
+
+impl Drop for OwnPoolGuard {
+    fn drop(&mut self) {
+        OWN.set(self.previous.take());
+    }
+}
+
+/// The pool of this thread; else the pool for serving, or the one for background work, whose threads inherit the low
+/// priority of the thread that starts them. `None` on a single processor or when no thread can be started.
+fn current_pool() -> Option<Arc<ThreadPool>> {
+    static SERVING: OnceLock<Option<OwnedPool>> = OnceLock::new();
+    static BACKGROUND: OnceLock<Option<OwnedPool>> = OnceLock::new();
+    if let Some(own) = OWN.with_borrow(Clone::clone) {
+        return Some(own);
+    }
     let (pool, name) = if background::is_background() {
         (&BACKGROUND, "clawhost-bg")
     } else {
         (&SERVING, "clawhost-pool")
     };
-    *pool.get_or_init(|| {
+    let pool = pool.get_or_init(|| {
         let workers = std::thread::available_parallelism().map_or(1, usize::from) - 1;
-        (workers > 0).then(|| ThreadPool::start(name, workers.min(MAX_WORKERS)))?
-    })
+        (workers > 0).then(|| OwnedPool::start(name, workers))?
+    });
+    Some(Arc::clone(&pool.as_ref()?.pool))
 }
 
 /// Maximum number of workers that [`State`] can count.
@@ -156,7 +217,15 @@ struct ThreadPool {
     /// Index of the next part.
     next: AtomicUsize,
     panicked: AtomicBool,
+    /// No job follows.
+    stopped: AtomicBool,
     workers: OnceLock<Vec<Worker>>,
+}
+
+/// A pool and its threads, which end when it is dropped.
+struct OwnedPool {
+    pool: Arc<ThreadPool>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 #[derive(Clone, Copy)]
@@ -177,32 +246,46 @@ unsafe impl Sync for ThreadPool {}
 // SAFETY: `Job` points to a `Sync` closure, so any thread may call it.
 unsafe impl Send for ThreadPool {}
 
-impl ThreadPool {
-    fn start(name: &str, workers: usize) -> Option<&'static Self> {
-        let pool: &'static Self = Box::leak(Box::new(Self {
+impl OwnedPool {
+    /// `None` when no thread can be started.
+    fn start(name: &str, workers: usize) -> Option<Self> {
+        let pool = Arc::new(ThreadPool {
             turn: Mutex::new(0),
             state: AtomicU64::new(0),
             job: UnsafeCell::new(None),
             next: AtomicUsize::new(0),
             panicked: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
             workers: OnceLock::new(),
-        }));
-        let started = (0..workers).map_while(|index| {
-            let thread = std::thread::Builder::new().name(format!("{name}-{index}"));
-            let handle = thread.spawn(move || pool.worker_loop(index)).ok()?;
-            Some(Worker {
-                thread: handle.thread().clone(),
-                asleep: AtomicBool::new(false),
-            })
         });
-        let started: Vec<Worker> = started.collect();
-        (!started.is_empty()).then(|| {
-            // No other thread has a reference yet, so this is the first value.
-            let _first = pool.workers.set(started);
-            pool
-        })
+        let started = (0..workers.min(MAX_WORKERS)).map_while(|index| {
+            let thread = std::thread::Builder::new().name(format!("{name}-{index}"));
+            let pool = Arc::clone(&pool);
+            thread.spawn(move || pool.worker_loop(index)).ok()
+        });
+        let threads: Vec<JoinHandle<()>> = started.collect();
+        let workers = threads.iter().map(|handle| Worker {
+            thread: handle.thread().clone(),
+            asleep: AtomicBool::new(false),
+        });
+        // Only this function sets it.
+        let _first = pool.workers.set(workers.collect());
+        (!threads.is_empty()).then_some(Self { pool, threads })
     }
+}
 
+impl Drop for OwnedPool {
+    fn drop(&mut self) {
+        self.pool.stopped.store(true, Ordering::SeqCst);
+        for thread in self.threads.drain(..) {
+            thread.thread().unpark();
+            let ended = thread.join();
+            debug_assert!(ended.is_ok(), "a worker catches the panics of its parts");
+        }
+    }
+}
+
+impl ThreadPool {
     fn workers(&self) -> &[Worker] {
         self.workers.get().map_or(&[], Vec::as_slice)
     }
@@ -274,6 +357,9 @@ impl ThreadPool {
         let mut last = 0;
         loop {
             self.wait_for_job(index, last);
+            if self.stopped.load(Ordering::SeqCst) {
+                return;
+            }
             let state = State(self.state.load(Ordering::Acquire));
             if !state.is_open() || state.number() == last {
                 continue;
@@ -307,11 +393,11 @@ impl ThreadPool {
         }
     }
 
-    /// Blocks until there may be a job other than `last`.
+    /// Blocks until there may be a job other than `last`, or until the pool is stopped.
     fn wait_for_job(&self, index: usize, last: u64) {
         let has_job = || {
             let state = State(self.state.load(Ordering::SeqCst));
-            state.is_open() && state.number() != last
+            state.is_open() && state.number() != last || self.stopped.load(Ordering::SeqCst)
         };
         let start = Instant::now();
         loop {
@@ -328,12 +414,13 @@ impl ThreadPool {
             std::thread::yield_now();
         }
         let Some(worker) = self.workers().get(index) else {
-            // Right after the start, the worker's own entry may not exist yet.
+            // Right after the start, the workers may not be known yet.
             std::thread::yield_now();
             return;
         };
         worker.asleep.store(true, Ordering::SeqCst);
-        // A caller reads `asleep` after it opens a job: either it sees the flag, or this thread sees the job.
+        // A caller reads `asleep` after it opens a job: either it sees the flag, or this thread sees the job. Who stops the
+        // pool unparks in any case.
         while worker.asleep.load(Ordering::SeqCst) && !has_job() {
             std::thread::park();
         }
@@ -409,6 +496,40 @@ mod tests {
             let mut items: Vec<usize> = (0..count).collect();
             parallel_for_each(Threads(4), &mut items, HEAVY, |item| *item += 1);
             assert!(items.iter().enumerate().all(|(i, item)| *item == i + 1));
+        }
+    }
+
+    #[test]
+    fn callers_with_their_own_pools_are_parallel_at_once() {
+        let together = std::sync::Barrier::new(4);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    with_own_pool(Threads(2), || {
+                        // Ends only if both parts of both callers run at once.
+                        parallel_for(Threads(2), 2, HEAVY, &|_| {
+                            together.wait();
+                        });
+                    });
+                });
+            }
+        });
+        assert!(OWN.with_borrow(Option::is_none));
+    }
+
+    #[test]
+    fn rows_are_given_to_one_block_each() {
+        for (rows, threads) in [(1, 4), (7, 1), (1000, 4), (4097, 3)] {
+            let x: Vec<f32> = (0..rows * 2).map(|n| n as f32).collect();
+            let mut y = vec![0f32; rows * 3];
+            parallel_rows(Threads(threads), 64, (&mut y, 3), (&x, 2), |y, x| {
+                for (y, x) in y.chunks_exact_mut(3).zip(x.chunks_exact(2)) {
+                    y[0] += x[0];
+                    y[2] += x[1];
+                }
+            });
+            let expected = (0..rows).flat_map(|n| [(2 * n) as f32, 0.0, (2 * n + 1) as f32]);
+            assert!(y.into_iter().eq(expected));
         }
     }
 

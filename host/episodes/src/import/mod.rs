@@ -7,6 +7,7 @@ mod dockerfile;
 mod math;
 mod python_tests;
 mod rows;
+mod shell;
 mod swe_bench;
 mod terminal_bench;
 

@@ -3,7 +3,7 @@
 //! Functions that need nothing of pytest are called by themselves, so machines need no pytest. Either way Python is
 //! isolated: neither the directory of the policy nor its environment decides which modules are imported.
 
-use crate::import::terminal_bench::quote;
+use super::shell::quote;
 
 /// The commands of a test file.
 pub(super) fn commands(path: &str, text: &str) -> Vec<String> {

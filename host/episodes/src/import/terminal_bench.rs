@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::dockerfile::{self, Step};
+use super::shell::quote;
 use super::{Found, ImportError, ImportOptions, python_tests};
 
 /// Work directory of an image that sets none.
@@ -351,9 +352,4 @@ fn read_text(path: &Path) -> Result<String, String> {
     }
     let text = std::fs::read_to_string(path);
     text.map_err(|error| reject(format!("is no text: {error}")))
-}
-
-/// A word of `/bin/sh`.
-pub(super) fn quote(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
