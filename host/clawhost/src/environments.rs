@@ -15,7 +15,7 @@ use clawhost_config::EnvironmentConfig;
 use clawhost_engine::{Engine, Priority, SamplingParams};
 use clawhost_episodes::{
     EpisodeOptions, EpisodePlan, EpisodeRecord, EpisodeRunner, EpisodeSource, Split, StepJudge,
-    Task, choose_tasks, load_tasks, plan_groups, record_episode, session,
+    Task, choose_tasks, load_tasks, plan_groups, record_episode,
 };
 use clawhost_journal::{Journal, SessionId, run_blocking};
 use clawhost_plugins::{CallContext, Kind, Plugin};
@@ -174,7 +174,7 @@ impl EnvironmentLoop {
         })
         .await?;
         let mut plans = self.plan(round);
-        plans.retain(|plan| !ended.contains(&session(plan)));
+        plans.retain(|plan| !ended.contains(&plan.session()));
         self.start(round, &plans).await?;
         let planned = plans.len();
         let mut failed = 0;
@@ -245,7 +245,7 @@ impl EnvironmentLoop {
                 };
                 record_episode(&journal, &source, &record.plan, episode).map(drop)
             }
-            Err(reason) => journal.fail_episode(&session(&record.plan), &reason.0),
+            Err(reason) => journal.fail_episode(&record.plan.session(), &reason.0),
         })
         .await?;
         Ok(())

@@ -79,7 +79,7 @@ pub(crate) fn backward(
     let weight = Mat::weight(&w.down, quantized.map(|w| &w.down), h, f);
     ctx.input_gradient(dactivated, dx, h, weight);
     ctx.lora_gradients(dactivated, dx, h, &[(Target::Down, 0)], &act.activated);
-    swiglu::backward_in_place(&mut act.gate_up, dactivated, f);
+    swiglu::backward_in_place(&mut act.gate_up, dactivated, f, inputs.threads);
 
     resize_exact(dnormed, kept * h);
     let dgate_up = &act.gate_up;
@@ -88,8 +88,11 @@ pub(crate) fn backward(
     let weight = Mat::weight(&w.gate_up, quantized.map(|w| &w.gate_up), 2 * f, h);
     ctx.input_gradient(dnormed, dgate_up, 2 * f, weight);
     ctx.lora_gradients(dnormed, dgate_up, 2 * f, &parts, &act.normed_ff);
-    let dgain = ctx.buffer(TensorRole::PostNorm);
-    norm::backward(dx, dnormed, &act.middle, &w.post_norm, eps, true, dgain);
+    if let Some(dgain) = ctx.buffer(TensorRole::PostNorm) {
+        norm::gain_gradient(dgain, dnormed, &act.middle, eps);
+    }
+    let (middle, gain) = (&act.middle, &w.post_norm);
+    norm::backward(dx, dnormed, middle, gain, eps, true, inputs.threads);
 
     resize_exact(dattended, kept * q);
     ctx.weight_gradients(dx, h, &[(Target::O, 0)], &act.attended);
@@ -114,7 +117,9 @@ pub(crate) fn backward(
         );
     }
     let heads = c.num_attention_heads + c.num_key_value_heads;
-    inputs.angles.rotate(dqkv, heads, stride, true);
+    inputs
+        .angles
+        .rotate(dqkv, heads, stride, true, inputs.threads);
     if !w.q_norm.is_empty() {
         ctx.head_norm_gradients(dqkv, &act.raw);
     }
@@ -127,8 +132,11 @@ pub(crate) fn backward(
     }
     ctx.lora_gradients(dnormed, dqkv, stride, &parts, &act.normed);
     if !inputs.is_last {
-        let dgain = ctx.buffer(TensorRole::InputNorm);
-        norm::backward(dx, dnormed, inputs.input, &w.input_norm, eps, true, dgain);
+        if let Some(dgain) = ctx.buffer(TensorRole::InputNorm) {
+            norm::gain_gradient(dgain, dnormed, inputs.input, eps);
+        }
+        let (input, gain) = (inputs.input, &w.input_norm);
+        norm::backward(dx, dnormed, input, gain, eps, true, inputs.threads);
     }
 }
 
@@ -205,9 +213,11 @@ impl LinearGradients<'_> {
             ] {
                 let dy = &mut dy[..range.len()];
                 dy.copy_from_slice(&d[range.clone()]);
-                let dgain = self.buffer(part);
                 let (dx, x) = (&mut d[range.clone()], &raw[range]);
-                norm::backward(dx, dy, x, gain, eps, false, dgain);
+                if let Some(dgain) = self.buffer(part) {
+                    norm::gain_gradient(dgain, dy, x, eps);
+                }
+                norm::backward(dx, dy, x, gain, eps, false, Threads(1));
             }
         }
     }

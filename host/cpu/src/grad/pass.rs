@@ -408,6 +408,10 @@ impl MicroBatch {
         }
         drop(normed);
         let mut dx = vec![0f32; outputs.len()];
+        if full {
+            let dgain = gradients.buffer(parameters.final_norm());
+            norm::gain_gradient(dgain, &dnormed, &outputs, c.rms_norm_eps);
+        }
         norm::backward(
             &mut dx,
             &dnormed,
@@ -415,7 +419,7 @@ impl MicroBatch {
             &model.weights.final_norm,
             c.rms_norm_eps,
             false,
-            full.then(|| gradients.buffer(parameters.final_norm())),
+            threads,
         );
         drop((dnormed, outputs));
 
@@ -429,7 +433,7 @@ impl MicroBatch {
             let layer_pass =
                 model.layer_pass(&packed, &groups, layer, Purpose::Activations, threads);
             if let Some(stored) = activations.pop() {
-                model.restore(layer, &input, stored, &mut act);
+                model.restore(layer, &input, stored, &mut act, threads);
             } else {
                 x.clone_from(&input);
                 let attend = |qkv: &[f32], out: &mut [f32]| {

@@ -142,7 +142,7 @@ impl Decoder<'_> {
         let t = x.len() / h;
 
         resize_exact(&mut act.normed, t * h);
-        norm::forward(&mut act.normed, x, &w.input_norm, eps);
+        norm::forward(&mut act.normed, x, &w.input_norm, eps, threads);
         resize_exact(&mut act.qkv, t * stride);
         let normed = Mat::new(&act.normed, t, h);
         linear::forward(
@@ -172,16 +172,21 @@ impl Decoder<'_> {
             if for_backward {
                 act.raw.clone_from(&act.qkv);
             }
-            for row in act.qkv.chunks_exact_mut(stride) {
-                norm::forward_in_place(&mut row[..q], &w.q_norm, eps);
-                norm::forward_in_place(&mut row[q..q + k], &w.k_norm, eps);
-            }
+            norm::heads_in_place(
+                &mut act.qkv,
+                stride,
+                (&w.q_norm, q),
+                (&w.k_norm, k),
+                eps,
+                threads,
+            );
         }
         angles.rotate(
             &mut act.qkv,
             c.num_attention_heads + c.num_key_value_heads,
             stride,
             false,
+            threads,
         );
 
         resize_exact(&mut act.attended, t * q);
@@ -223,7 +228,7 @@ impl Decoder<'_> {
             act.middle.copy_from_slice(x);
         }
         resize_exact(&mut act.normed_ff, t * h);
-        norm::forward(&mut act.normed_ff, x, &w.post_norm, eps);
+        norm::forward(&mut act.normed_ff, x, &w.post_norm, eps, threads);
         resize_exact(&mut act.gate_up, t * 2 * f);
         linear::forward(
             &mut act.gate_up,
@@ -252,7 +257,7 @@ impl Decoder<'_> {
             (inner, threads),
         );
         resize_exact(&mut act.activated, t * f);
-        swiglu::forward(&mut act.activated, &act.gate_up, f);
+        swiglu::forward(&mut act.activated, &act.gate_up, f, threads);
         if purpose == Purpose::Activations {
             return;
         }
@@ -288,16 +293,17 @@ impl Decoder<'_> {
         input: &[f32],
         stored: Activations,
         act: &mut Activations,
+        threads: Threads,
     ) {
         let (c, w) = (self.config, &self.weights.layers[layer]);
         let (f, eps) = (c.intermediate_size, c.rms_norm_eps);
         act.put_stored(stored);
         resize_exact(&mut act.normed, input.len());
-        norm::forward(&mut act.normed, input, &w.input_norm, eps);
+        norm::forward(&mut act.normed, input, &w.input_norm, eps, threads);
         resize_exact(&mut act.normed_ff, act.middle.len());
-        norm::forward(&mut act.normed_ff, &act.middle, &w.post_norm, eps);
+        norm::forward(&mut act.normed_ff, &act.middle, &w.post_norm, eps, threads);
         resize_exact(&mut act.activated, act.gate_up.len() / 2);
-        swiglu::forward(&mut act.activated, &act.gate_up, f);
+        swiglu::forward(&mut act.activated, &act.gate_up, f, threads);
     }
 
     /// `y += scale * (x Aᵀ) Bᵀ` for each group of rows whose adapter changes one of these targets. All targets read

@@ -2,6 +2,10 @@
 //! rotated with value `i + dim / 2` by `position * frequency[i]`.
 
 use super::simd::vectorized;
+use super::thread_pool::{Threads, parallel_rows};
+
+/// Work of one value, in multiply-adds.
+const COST: usize = 2;
 
 /// The rotary frequencies of a model.
 #[derive(Debug, Clone)]
@@ -46,24 +50,35 @@ impl Rope {
 impl Angles {
     /// Rotates every head of `x [tokens, heads * dim]`, whose rows are `stride` apart. With `inverse` it rotates back
     /// with the same scale, which is the gradient.
-    pub(crate) fn rotate(&self, x: &mut [f32], heads: usize, stride: usize, inverse: bool) {
+    pub(crate) fn rotate(
+        &self,
+        x: &mut [f32],
+        heads: usize,
+        stride: usize,
+        inverse: bool,
+        threads: Threads,
+    ) {
         let half = self.half;
         let sign = if inverse { -1.0 } else { 1.0 };
-        vectorized(
-            #[inline(always)]
-            || {
-                let tables = self.cos.chunks_exact(half).zip(self.sin.chunks_exact(half));
-                for (row, (cos, sin)) in x.chunks_mut(stride).zip(tables) {
-                    for head in row[..heads * 2 * half].chunks_exact_mut(2 * half) {
-                        let (low, high) = head.split_at_mut(half);
-                        for i in 0..half {
-                            let (a, b, s) = (low[i], high[i], sign * sin[i]);
-                            low[i] = a * cos[i] - b * s;
-                            high[i] = b * cos[i] + a * s;
+        parallel_rows(threads, x, stride, COST, |x, rows| {
+            let range = rows.start * half..rows.end * half;
+            let (cos, sin) = (&self.cos[range.clone()], &self.sin[range]);
+            vectorized(
+                #[inline(always)]
+                || {
+                    let tables = cos.chunks_exact(half).zip(sin.chunks_exact(half));
+                    for (row, (cos, sin)) in x.chunks_exact_mut(stride).zip(tables) {
+                        for head in row[..heads * 2 * half].chunks_exact_mut(2 * half) {
+                            let (low, high) = head.split_at_mut(half);
+                            for i in 0..half {
+                                let (a, b, s) = (low[i], high[i], sign * sin[i]);
+                                low[i] = a * cos[i] - b * s;
+                                high[i] = b * cos[i] + a * s;
+                            }
                         }
                     }
-                }
-            },
-        );
+                },
+            );
+        });
     }
 }

@@ -11,6 +11,7 @@
 )]
 
 use std::cell::{RefCell, UnsafeCell};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -71,25 +72,28 @@ pub(crate) fn parallel_for_each<T: Send>(
     });
 }
 
-/// Calls `work` with `y` and `x`, or with blocks of their rows on several threads. `cost` is the work of one value of `y`,
-/// in multiply-adds.
+/// Calls `work` with all rows of `y`, whose rows have `width` values, or on several threads with blocks of them; it also gets
+/// their indices. `cost` is the work of one value, in multiply-adds.
 pub(crate) fn parallel_rows(
     threads: Threads,
+    y: &mut [f32],
+    width: usize,
     cost: usize,
-    (y, y_width): (&mut [f32], usize),
-    (x, x_width): (&[f32], usize),
-    work: impl Fn(&mut [f32], &[f32]) + Sync,
+    work: impl Fn(&mut [f32], Range<usize>) + Sync,
 ) {
-    let rows = y.len() / y_width;
+    let rows = y.len() / width;
     let cost = y.len() * cost;
     if threads.0 <= 1 || cost < MIN_PARALLEL_WORK {
-        work(y, x);
+        work(y, 0..rows);
         return;
     }
     let block = rows.div_ceil(threads.0 * BLOCKS_PER_THREAD);
-    let blocks = y.chunks_mut(block * y_width).zip(x.chunks(block * x_width));
-    let mut blocks: Vec<_> = blocks.collect();
-    parallel_for_each(threads, &mut blocks, cost, |(y, x)| work(y, x));
+    let blocks = y.chunks_mut(block * width).enumerate();
+    let mut blocks: Vec<_> = blocks.map(|(at, y)| (at * block, y)).collect();
+    parallel_for_each(threads, &mut blocks, cost, |(from, y)| {
+        let rows = *from..*from + y.len() / width;
+        work(y, rows);
+    });
 }
 
 struct SlicePtr<T>(*mut T);
@@ -522,7 +526,8 @@ mod tests {
         for (rows, threads) in [(1, 4), (7, 1), (1000, 4), (4097, 3)] {
             let x: Vec<f32> = (0..rows * 2).map(|n| n as f32).collect();
             let mut y = vec![0f32; rows * 3];
-            parallel_rows(Threads(threads), 64, (&mut y, 3), (&x, 2), |y, x| {
+            parallel_rows(Threads(threads), &mut y, 3, 64, |y, rows| {
+                let x = &x[rows.start * 2..rows.end * 2];
                 for (y, x) in y.chunks_exact_mut(3).zip(x.chunks_exact(2)) {
                     y[0] += x[0];
                     y[2] += x[1];
