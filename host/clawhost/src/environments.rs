@@ -223,7 +223,7 @@ impl EnvironmentLoop {
     }
 
     async fn start(&self, round: u64, plans: &[EpisodePlan]) -> Result<()> {
-        let sessions: Vec<SessionId> = plans.iter().map(session).collect();
+        let sessions: Vec<SessionId> = plans.iter().map(EpisodePlan::session).collect();
         let (journal, name) = (self.journal.clone(), self.name.clone());
         run_blocking(move || journal.start_episodes(&name, round, &sessions)).await?;
         Ok(())

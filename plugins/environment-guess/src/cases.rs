@@ -1,5 +1,7 @@
 //! Tests of complete episodes, with good and bad policies.
 
+use clawhost_sdk::environment::Status;
+
 use super::*;
 
 fn task(payload: &str) -> Task {

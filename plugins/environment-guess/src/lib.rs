@@ -16,7 +16,7 @@ mod json;
 #[cfg(test)]
 mod cases;
 
-use clawhost_sdk::environment::{Observation, Outcome, Status, Task, Transition};
+use clawhost_sdk::environment::{Observation, Outcome, Task, Transition};
 use clawhost_sdk::{Environment, Message, Metric, PluginError, Role, ToolCall, ToolSpec};
 
 /// One episode.

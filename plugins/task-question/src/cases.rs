@@ -1,5 +1,7 @@
 //! Complete episodes, with good and bad policies.
 
+use clawhost_sdk::environment::Status;
+
 use super::*;
 
 /// Says what it was to run; fails on `raise`.

@@ -28,7 +28,7 @@ mod interpreter;
 #[cfg(test)]
 mod cases;
 
-use clawhost_sdk::environment::{Observation, Outcome, Status, Task, Transition};
+use clawhost_sdk::environment::{Observation, Outcome, Task, Transition};
 use clawhost_sdk::{Environment, Message, Metric, PluginError, Role, ToolCall, ToolSpec};
 
 use crate::check::Check;
