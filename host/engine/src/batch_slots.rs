@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use super::options::Priority;
 use super::sequence::{Sequence, User};
 
-/// One in this many slots is reserved for lower priorities.
-const RESERVED_FRACTION: usize = 8;
+/// One in this many slots is reserved for lower priorities, and one in this many blocks.
+pub(super) const RESERVED_FRACTION: usize = 8;
 
 /// Maximum running requests of one priority per slot. Requests that lost their slot to another user keep their KV
 /// cache while there are enough blocks.

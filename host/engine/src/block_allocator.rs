@@ -5,11 +5,14 @@
 //! are preempted. When running requests outgrow the pool, the one last in precedence is preempted: it loses its blocks
 //! and later recomputes its tokens, with its sampler state unchanged. The request first in precedence is never
 //! preempted, and a request that the whole pool cannot hold is never admitted, so every request ends.
+//!
+//! As with batch slots, requests leave blocks to lower priorities that want them, so that judges and training slow down
+//! under load but never starve: an eighth of the pool, or what the first of those requests needs, up to half of it.
 
 use std::collections::HashSet;
 
 use crate::backend::BLOCK_TOKENS;
-use crate::batch_slots::BatchSlots;
+use crate::batch_slots::{self, BatchSlots};
 use crate::block_table::BlockTable;
 use crate::options::Priority;
 use crate::prefix_cache::{self, MIN_SHARED_TOKENS};
@@ -30,11 +33,11 @@ enum Allocation {
 
 impl Scheduler {
     /// Assigns the batch slots of the next step, and allocates KV-cache blocks for requests that have none. The first
-    /// request that gets no blocks blocks those after it that have none either, so that none overtakes it.
+    /// request that gets no blocks blocks those of its priority after it that have none either, so that none overtakes it.
     pub(super) fn schedule_rows(&mut self) -> Vec<bool> {
         let mut slots = BatchSlots::new(&self.running, self.options.max_num_seqs.max(1));
         let mut scheduled = vec![false; self.running.len()];
-        let mut blocked = false;
+        let mut blocked = None;
         for (index, row) in scheduled.iter_mut().enumerate() {
             let sequence = &self.running[index];
             let priority = sequence.priority;
@@ -43,12 +46,12 @@ impl Scheduler {
             }
             let ready = match sequence.cache {
                 Some(_) => true,
-                None if blocked => false,
+                None if blocked == Some(priority) => false,
                 None => match self.allocate(index) {
                     Allocation::Ready => true,
                     Allocation::WaitForPrefix => false,
                     Allocation::OutOfBlocks => {
-                        blocked = true;
+                        blocked = Some(priority);
                         false
                     }
                 },
@@ -136,7 +139,10 @@ impl Scheduler {
         let available = self.pool.free() + self.pool.cached();
         let mut needed = cache.blocks_needed(tokens - cache.len());
         needed += running.div_ceil(RUNNING_PER_RESERVED_BLOCK);
-        if needed > available && needed > available + self.blocks_held_below(priority, cache) {
+        let reserved = self.blocks_reserved_below(priority);
+        let is_short = (needed + reserved > available)
+            && needed + reserved > available + self.blocks_held_below(priority, Some(cache));
+        if is_short {
             if running > 0 {
                 return false;
             }
@@ -156,7 +162,7 @@ impl Scheduler {
     }
 
     /// Number of blocks that only requests below this priority hold, and `cache` does not.
-    fn blocks_held_below(&self, priority: Priority, cache: &BlockTable) -> usize {
+    fn blocks_held_below(&self, priority: Priority, cache: Option<&BlockTable>) -> usize {
         let tables = |below: bool| {
             let requests = self
                 .running
@@ -166,8 +172,42 @@ impl Scheduler {
         };
         let ids = |table: &BlockTable| table.ids().to_vec();
         let below: HashSet<_> = tables(true).flat_map(ids).collect();
-        let others = tables(false).chain([cache]).flat_map(ids).collect();
+        let others = tables(false).chain(cache).flat_map(ids).collect();
         below.difference(&others).count()
+    }
+
+    /// Number of blocks that requests of this priority and above leave to those below.
+    fn blocks_reserved_below(&self, priority: Priority) -> usize {
+        let below = self.running.iter().filter(|one| one.priority > priority);
+        let mut wanted = below.map(|one| (one.tokens.len() + 1).div_ceil(BLOCK_TOKENS));
+        let Some(first) = wanted.next() else {
+            return 0;
+        };
+        let capacity = self.pool.capacity();
+        let most = (capacity / batch_slots::RESERVED_FRACTION).max(first.min(capacity / 2));
+        most.min(first + wanted.sum::<usize>())
+    }
+
+    /// The request that is preempted when one of this priority needs another block: the last in precedence, but none of
+    /// those for which blocks are reserved.
+    fn preemption_victim(&self, requester: Priority) -> usize {
+        let is_reserved = Priority::ALL.map(|priority| {
+            let above = Priority::ALL.into_iter().rfind(|one| *one < priority);
+            above.is_some_and(|above| {
+                let reserved = self.blocks_reserved_below(above);
+                let more = usize::from(requester > above);
+                reserved > 0 && self.blocks_held_below(above, None) + more <= reserved
+            })
+        });
+        let mut holders = self
+            .running
+            .iter()
+            .enumerate()
+            .filter(|(_, one)| one.cache.is_some());
+        let (first, _) = holders.next().expect("the requester has blocks");
+        let last = holders.clone().next_back();
+        let unreserved = holders.rfind(|(_, one)| !is_reserved[one.priority as usize]);
+        unreserved.or(last).map_or(first, |(index, _)| index)
     }
 
     /// Reserves blocks for the scheduled tokens, preempting requests when the pool is full. Sets the count of a
@@ -188,8 +228,7 @@ impl Scheduler {
                 if holders().count() == 1 && self.evict() {
                     continue;
                 }
-                let last = self.running.iter().rposition(|one| one.cache.is_some());
-                let victim = last.expect("this request has blocks");
+                let victim = self.preemption_victim(self.running[index].priority);
                 self.preempt(victim);
                 counts[victim] = 0;
             }

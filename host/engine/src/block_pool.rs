@@ -38,6 +38,11 @@ impl BlockPool {
         })
     }
 
+    /// Number of blocks in the pool.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// Number of free blocks.
     pub(crate) fn free(&self) -> usize {
         self.capacity - self.used.load(Ordering::Relaxed)

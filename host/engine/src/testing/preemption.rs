@@ -65,6 +65,40 @@ pub fn interactive_request_preempts_a_judge(suite: Suite) {
     Reply::collect(late).assert_agrees(&suite.run_alone(ask(Priority::Judge, 3)), suite.tolerance);
 }
 
+pub fn requests_of_training_get_blocks_under_load(suite: Suite) {
+    // Four blocks are left to training, which needs two and then three of them.
+    let mut scheduler = suite.scheduler(small(suite, 32));
+    let ask = |priority, salt: u32| GenerateRequest {
+        priority,
+        ..request(prompt(40, salt), u64::from(salt), 40)
+    };
+    // Sixteen people ask for more than the pool holds, and each asks again at once.
+    let mut people: Vec<_> = (0..16)
+        .map(|salt| scheduler.admit(ask(Priority::Interactive, salt)))
+        .collect();
+    for _ in 0..4 {
+        scheduler.step();
+    }
+    let mut training = scheduler.admit(ask(Priority::Training, 100));
+    let (mut reply, mut answered) = (Reply::default(), 0);
+    while reply.finished.is_none() {
+        assert!(answered < 200, "training got no blocks");
+        scheduler.step();
+        reply.poll(&mut training);
+        for (salt, events) in (200 + answered..).zip(&mut people) {
+            let mut seen = Reply::default();
+            seen.poll(events);
+            if seen.finished.is_some() {
+                answered += 1;
+                *events = scheduler.admit(ask(Priority::Interactive, salt));
+            }
+        }
+    }
+    scheduler.finish();
+    let alone = suite.run_alone(ask(Priority::Training, 100));
+    reply.assert_agrees(&alone, suite.tolerance);
+}
+
 pub fn request_waits_for_its_blocks_and_is_not_overtaken(suite: Suite) {
     let mut scheduler = suite.scheduler(small(suite, 8));
     let ask = |length, salt: u32| request(prompt(length, salt), u64::from(salt), 12);
