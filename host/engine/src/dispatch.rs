@@ -1,7 +1,7 @@
 //! Which replica gets a request: one that computed most of its prompt before, else the one with the fewest requests.
 //!
-//! What a replica has computed is known from the prompts that it got, not from its prefix cache, which its engine thread
-//! owns: a cached prefix may have been evicted since. Then the request is only slower.
+//! What a replica has computed is known from the prompts that it got and the replies that it finished, not from its prefix
+//! cache, which its engine thread owns: a cached prefix may have been evicted since. Then the request is only slower.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,16 +19,33 @@ const GENERATION: usize = 1 << 19;
 pub(super) struct Dispatcher {
     /// Unfinished requests of each replica.
     requests: Vec<Arc<AtomicUsize>>,
-    prefixes: Mutex<Prefixes>,
+    prefixes: Arc<Mutex<Prefixes>>,
 }
 
 /// A request of a replica, counted until this is dropped.
 #[derive(Debug)]
-pub(super) struct DispatchedRequest(Arc<AtomicUsize>);
+pub(super) struct DispatchedRequest {
+    requests: Arc<AtomicUsize>,
+    replica: usize,
+    /// None if there is one replica only.
+    prefixes: Option<Arc<Mutex<Prefixes>>>,
+}
+
+impl DispatchedRequest {
+    /// Remembers that the replica has computed these tokens with this version: the prompt and its reply, with which the next
+    /// prompt of a conversation begins.
+    pub(super) fn remember(&self, version: u64, tokens: &[u32]) {
+        if let Some(known) = &self.prefixes {
+            let prefixes = prefixes(version, tokens);
+            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.insert_all(prefixes, self.replica);
+        }
+    }
+}
 
 impl Drop for DispatchedRequest {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        self.requests.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -53,6 +70,12 @@ impl Prefixes {
         }
         self.current.insert(hash, replicas);
     }
+
+    fn insert_all(&mut self, prefixes: Vec<(usize, u64)>, replica: usize) {
+        for (_, hash) in prefixes {
+            self.insert(hash, replica);
+        }
+    }
 }
 
 /// The lengths and hashes of the prefixes of a prompt at block boundaries, and of the whole prompt.
@@ -75,7 +98,7 @@ impl Dispatcher {
         assert!((1..=64).contains(&replicas), "{replicas} replicas");
         Self {
             requests: (0..replicas).map(|_| Arc::default()).collect(),
-            prefixes: Mutex::default(),
+            prefixes: Arc::default(),
         }
     }
 
@@ -104,17 +127,17 @@ impl Dispatcher {
             (replicas != 0).then_some((*length, replicas))
         });
         // A prefix that most of the prompt does not share, such as a system prompt, is computed again wherever it is cheap.
+        // Half of the prompt in whole blocks, because only those are known.
+        let half = prompt.len() / 2 / BLOCK_TOKENS * BLOCK_TOKENS;
         let replica = longest
-            .filter(|(length, _)| *length >= MIN_SHARED_TOKENS.max(prompt.len() / 2))
+            .filter(|(length, _)| *length >= MIN_SHARED_TOKENS.max(half))
             .and_then(|(_, replicas)| {
                 let holders = (0..self.requests.len()).filter(|one| replicas >> one & 1 == 1);
                 holders.min_by_key(load)
             })
             .filter(|holder| load(holder) <= load(&least) + load(&least) / 4 + 2)
             .unwrap_or(least);
-        for (_, hash) in prefixes {
-            known.insert(hash, replica);
-        }
+        known.insert_all(prefixes, replica);
         (replica, self.count(replica))
     }
 
@@ -122,7 +145,11 @@ impl Dispatcher {
     pub(super) fn count(&self, replica: usize) -> DispatchedRequest {
         let requests = Arc::clone(&self.requests[replica]);
         requests.fetch_add(1, Ordering::SeqCst);
-        DispatchedRequest(requests)
+        DispatchedRequest {
+            requests,
+            replica,
+            prefixes: (self.requests.len() > 1).then(|| Arc::clone(&self.prefixes)),
+        }
     }
 }
 
@@ -160,6 +187,17 @@ mod tests {
         // Another version has computed nothing, and less than half is not worth waiting for.
         assert_eq!((turn(150, 5), turn(900, 0)), (0, 0));
         assert_eq!(dispatcher.dispatch(0, &prompt(150, 2), false).0, 0);
+    }
+
+    #[test]
+    fn a_conversation_stays_where_its_reply_was_computed() {
+        let dispatcher = Dispatcher::new(2);
+        let first = dispatcher.dispatch(0, &prompt(100, 1), true);
+        let (replica, request) = dispatcher.dispatch(0, &prompt(40, 2), true);
+        request.remember(0, &prompt(300, 2));
+        drop((first, request));
+        assert_eq!(replica, 1);
+        assert_eq!(dispatcher.dispatch(0, &prompt(310, 2), true).0, 1);
     }
 
     #[test]

@@ -279,6 +279,10 @@ impl Scheduler {
                                     &sequence.tokens,
                                     &cache,
                                 );
+                                if let Some(dispatched) = &sequence.dispatched {
+                                    let version = sequence.version.version;
+                                    dispatched.remember(version, &sequence.tokens);
+                                }
                             }
                         }
                         complete

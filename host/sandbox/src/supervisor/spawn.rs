@@ -63,6 +63,15 @@ fn apply(limits: &[(Resource, u64, u64)]) -> io::Result<()> {
     Ok(())
 }
 
+/// What a server ignores because of how it was started (`nohup`, or in the background of a script) is not ignored by the
+/// programs of a machine: Ctrl-C ends them.
+fn reset_signals() {
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
+        // SAFETY: `signal` only makes a system call, and the default needs no handler.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
 /// Limits bubblewrap and the first process, which sleeps. Their number of processes is not limited here, because outside
 /// the machine those of the same user would count.
 pub(super) fn limit_init(command: &mut Command, spec: &MachineSpec) {
@@ -86,6 +95,7 @@ pub(super) fn limit_command(command: &mut Command, spec: &MachineSpec, terminal:
     // SAFETY: between fork and exec the closure only makes system calls and allocates nothing.
     unsafe {
         command.pre_exec(move || {
+            reset_signals();
             setsid()?;
             if terminal {
                 ioctl_tiocsctty(unsafe_borrow(0))?;
