@@ -18,6 +18,9 @@ use crate::packing::{Packed, pack};
 use crate::weights::DeviceModel;
 use crate::workspace::Workspace;
 
+/// Tokens and rank of the buffers before the first pass.
+const SMALLEST: (usize, usize) = (16, 8);
+
 /// A stream with the buffers of passes over packed sequences.
 #[derive(Debug)]
 pub(crate) struct Scorer {
@@ -190,7 +193,7 @@ impl Scorer {
         let (driver, c) = (&base.driver, base.model.config());
         Ok(Self {
             stream: Stream::new(driver, StreamPriority::Background)?,
-            work: Workspace::new(driver, c, base.precision, (16, 8))?,
+            work: Workspace::new(driver, c, base.precision, SMALLEST)?,
             chunk: LogitsChunk::new(driver, &base.device_model)?,
             gradients: None,
             stored: Vec::new(),
@@ -208,8 +211,10 @@ impl Scorer {
         if !self.work.fits((tokens, rank)) {
             self.stream.synchronize()?;
             let size = self.work.grown((tokens, rank));
-            let driver = &self.stream.driver;
-            self.work = Workspace::new(driver, &model.config, model.precision(), size)?;
+            let (driver, c, precision) = (&self.stream.driver, &model.config, model.precision());
+            // Frees the smaller one first.
+            self.work = Workspace::new(driver, c, precision, SMALLEST)?;
+            self.work = Workspace::new(driver, c, precision, size)?;
         }
         Ok(())
     }
@@ -355,7 +360,11 @@ impl Scorer {
         let sizes = [layers * width, inputs.row_count * h];
         let stored = match self.stored.iter().position(|stored| stored.fits(sizes)) {
             Some(at) => self.stored.swap_remove(at),
-            None => StoredPass::new(&self.stream.driver, precision, sizes)?,
+            None => {
+                // Too small; it makes room for the larger one.
+                self.stored.pop();
+                StoredPass::new(&self.stream.driver, precision, sizes)?
+            }
         };
         let mut layer = 0;
         self.forward(model, adapter, &inputs, &mut |x| {

@@ -1,5 +1,6 @@
 //! Device memory that is kept after it is freed, because the driver takes milliseconds to map large allocations and every
-//! training step needs the same ones.
+//! training step needs the same ones. What is kept is given back before the pool grows, so that buffers which grew with
+//! longer and longer passes do not add up.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -54,6 +55,11 @@ impl MemoryPool {
                 return Ok(at);
             }
         }
+        for kept in self.take_largest(size) {
+            self.sizes.remove(&kept);
+            // SAFETY: the caller's; nothing uses the allocation.
+            unsafe { cu::free_sync(kept) }?;
+        }
         // SAFETY: the caller's.
         let at = match unsafe { cu::malloc_sync(size) } {
             Ok(at) => at,
@@ -79,6 +85,23 @@ impl MemoryPool {
         }
         self.kept -= found;
         Some(at)
+    }
+
+    /// Allocations that are ready, the largest first, until they have this size together.
+    fn take_largest(&mut self, size: usize) -> Vec<u64> {
+        let (mut taken, mut bytes) = (Vec::new(), 0);
+        while bytes < size
+            && let Some(mut largest) = self.ready.last_entry()
+        {
+            let found = *largest.key();
+            taken.extend(largest.get_mut().pop());
+            if largest.get().is_empty() {
+                largest.remove();
+            }
+            bytes += found;
+        }
+        self.kept -= bytes;
+        taken
     }
 
     /// Keeps an allocation. Work under way may still use it.
@@ -131,6 +154,20 @@ mod tests {
         for (bytes, size) in cases {
             assert_eq!(rounded(bytes), size);
         }
+    }
+
+    #[test]
+    fn the_largest_that_are_kept_make_room() {
+        let mut pool = MemoryPool::default();
+        for (at, size) in [(1, 4), (2, 7), (3, 7), (4, 1)] {
+            pool.ready.entry(size * LARGE).or_default().push(at);
+            pool.kept += size * LARGE;
+        }
+        assert_eq!(pool.take_largest(8 * LARGE), [3, 2]);
+        assert_eq!(pool.kept(), 5 * LARGE);
+        assert_eq!(pool.take_largest(100 * LARGE), [1, 4]);
+        assert_eq!((pool.kept(), pool.ready.len()), (0, 0));
+        assert!(pool.take_largest(LARGE).is_empty());
     }
 
     #[test]
