@@ -130,7 +130,7 @@ thread_local! {
 }
 
 /// Runs `work`, whose jobs on this thread use a pool of `threads` threads, this one included, that no other caller uses.
-/// Starting it takes about 0.1 ms a thread; its threads inherit the priority of this one.
+/// Its threads start here and end with `work`, so it is for work much longer than that; they inherit the priority of this one.
 pub(crate) fn with_own_pool<T>(threads: Threads, work: impl FnOnce() -> T) -> T {
     let pool = (threads.0 > 1)
         .then(|| OwnedPool::start("clawhost-own", threads.0 - 1))
