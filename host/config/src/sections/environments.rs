@@ -39,6 +39,10 @@ pub struct EnvironmentConfig {
     /// Tokens of a prompt, at least 64, above which its middle is left out. Default 0: an episode ends when the context is full.
     #[serde(default)]
     pub context_tokens: u32,
+    /// A directory that keeps a transcript, the outcome and the screenshots of each episode, with a page to watch them. Nothing
+    /// in it is ever deleted. Default none: nothing is kept of an episode except its record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub artifacts: Option<PathBuf>,
 }
 
 fn weight() -> f64 {
@@ -74,6 +78,7 @@ impl EnvironmentConfig {
             max_tokens: max_tokens(),
             step_judge: None,
             context_tokens: 0,
+            artifacts: None,
         }
     }
 
