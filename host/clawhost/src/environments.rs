@@ -6,6 +6,8 @@
 //!
 //! A round begins when fewer samples are queued than a step takes: episodes do not run ahead of the policy that they train.
 
+use std::collections::HashMap;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +16,8 @@ use anyhow::{Context, Result, ensure};
 use clawhost_config::EnvironmentConfig;
 use clawhost_engine::{Engine, Priority, SamplingParams};
 use clawhost_episodes::{
-    EpisodeOptions, EpisodePlan, EpisodeRecord, EpisodeRunner, EpisodeSource, Split, StepJudge,
-    Task, choose_tasks, load_tasks, plan_groups, record_episode,
+    ArtifactsRoot, EpisodeOptions, EpisodePlan, EpisodeRecord, EpisodeRunner, EpisodeSource, Split,
+    StepJudge, Task, choose_tasks, file_url, load_tasks, plan_groups, record_episode,
 };
 use clawhost_journal::{Journal, SessionId, run_blocking};
 use clawhost_plugins::{CallContext, Kind, Plugin};
@@ -42,6 +44,15 @@ pub(crate) fn call_context(config: &Config, plugin: &Plugin, seed: u64) -> CallC
         settings: config.plugins.settings(plugin.name()),
         ..CallContext::default()
     }
+}
+
+/// Opens a directory for the artifacts of episodes, and prints on standard error where the page to watch them is.
+pub(crate) fn open_artifacts(dir: &Path) -> Result<ArtifactsRoot> {
+    let root = ArtifactsRoot::open(dir)
+        .with_context(|| format!("cannot keep episodes in {}", dir.display()))?;
+    // Standard error may be closed.
+    let _ = writeln!(std::io::stderr(), "watch: {}", file_url(&root.index()));
+    Ok(root)
 }
 
 /// The loop of one environment.
@@ -79,6 +90,17 @@ impl EnvironmentLoop {
             return Ok(Vec::new());
         }
         let loader = Arc::new(loader()?);
+        // Environments with the same directory share its pages.
+        let mut artifacts: HashMap<&Path, ArtifactsRoot> = HashMap::new();
+        for dir in config
+            .environments
+            .iter()
+            .filter_map(|one| one.artifacts.as_deref())
+        {
+            if !artifacts.contains_key(dir) {
+                artifacts.insert(dir, open_artifacts(dir)?);
+            }
+        }
         let load = |options: &EnvironmentConfig| {
             let context = || format!("cannot load --env {}", options.file.display());
             let source = load(&loader, options).with_context(context)?;
@@ -120,6 +142,10 @@ impl EnvironmentLoop {
                             ..SamplingParams::default()
                         },
                         priority: Priority::Training,
+                        artifacts: options
+                            .artifacts
+                            .as_deref()
+                            .and_then(|dir| artifacts.get(dir).cloned()),
                         ..EpisodeOptions::default()
                     },
                     parallel: options.parallel as usize,

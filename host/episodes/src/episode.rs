@@ -7,7 +7,6 @@
 //! component, an error of the engine, the wall limit, or a panic. It is counted, and no sample is made of it.
 
 use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clawhost_engine::{Engine, Priority, SamplingParams};
@@ -16,7 +15,7 @@ use clawhost_plugins::{
     CallContext, CallResult, EpisodeTask, Message, Metric, Plugin, Progress, Receipt,
 };
 
-use crate::artifacts::Artifacts;
+use crate::artifacts::{Artifacts, ArtifactsRoot};
 use crate::dialogue::{Dialogue, SampleUnit};
 use crate::seeds::derive;
 use crate::sequence::SampledSequence;
@@ -42,7 +41,7 @@ pub struct EpisodeOptions {
     pub priority: Priority,
     /// Directory below which each episode gets a directory with its transcript, its outcome and its screenshots. Default
     /// none: nothing is kept of an episode except its record.
-    pub artifacts: Option<PathBuf>,
+    pub artifacts: Option<ArtifactsRoot>,
 }
 
 impl Default for EpisodeOptions {
@@ -114,12 +113,9 @@ pub(crate) async fn run_episode(
     let limit = options.wall_limit;
     let mut kept = Kept(None);
     if let Some(root) = &options.artifacts {
-        let created = Artifacts::create(root, &call.sample_id);
+        let created = root.create(&call.sample_id, &task.id);
         let artifacts = created.map_err(|error| {
-            NoVerdict(format!(
-                "cannot keep the episode in {}: {error}",
-                root.display()
-            ))
+            NoVerdict(format!("cannot keep the artifacts of the episode: {error}"))
         })?;
         call.artifacts = Some(artifacts.dir().to_owned());
         kept = Kept(Some(artifacts));

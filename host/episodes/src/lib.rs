@@ -30,7 +30,7 @@ mod step_judge;
 mod task;
 mod window;
 
-pub use artifacts::Artifacts;
+pub use artifacts::{Artifacts, ArtifactsRoot, file_url};
 pub use dialogue::SampleUnit;
 pub use episode::{EpisodeOptions, FinishedEpisode, NoVerdict};
 pub use import::{ImportError, ImportOptions, ImportedTasks, TaskFormat, import_tasks};

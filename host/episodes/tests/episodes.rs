@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use clawhost_engine::{Engine, EngineOptions, SamplingParams};
 use clawhost_episodes::{
-    EpisodeOptions, EpisodeRecord, EpisodeReport, EpisodeRunner, EpisodeSource, FinishedEpisode,
-    SampleUnit, StepJudge, is_recorded, parse_tasks, plan_groups, record_episode,
+    ArtifactsRoot, EpisodeOptions, EpisodeRecord, EpisodeReport, EpisodeRunner, EpisodeSource,
+    FinishedEpisode, SampleUnit, StepJudge, is_recorded, parse_tasks, plan_groups, record_episode,
 };
 use clawhost_journal::{Journal, VerdictOutcome};
 use clawhost_model::ModelFiles;
@@ -320,10 +320,20 @@ async fn a_failure_of_the_infrastructure_is_no_verdict() {
 async fn a_failed_episode_ends_no_other() {
     // The last task is none of this environment; the others run beside it.
     let tasks = format!("{SUM_TASKS}\n{GUESS_TASK}");
-    let runner = runner(TOOLCALL, options(SampleUnit::Trajectory));
+    let root = tempfile::tempdir().unwrap();
+    let kept = EpisodeOptions {
+        artifacts: Some(ArtifactsRoot::open(root.path()).unwrap()),
+        ..options(SampleUnit::Trajectory)
+    };
+    let runner = runner(TOOLCALL, kept);
     let records = run(&runner, &tasks, 2).await;
     let verdicts: Vec<bool> = records.iter().map(|record| record.result.is_ok()).collect();
     assert_eq!(verdicts, [true, true, true, true, false, false]);
     let report = EpisodeReport::new(&records);
     assert_eq!((report.episodes, report.no_verdict), (4, 2), "{report:?}");
+    // The last owner of the directory brings its page up to date.
+    drop(runner);
+    let page = std::fs::read_to_string(root.path().join("index.html")).unwrap();
+    assert!(page.contains("0 running, 6 ended"), "{page}");
+    assert_eq!(page.matches("no `answer`").count(), 2, "{page}");
 }

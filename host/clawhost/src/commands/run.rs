@@ -41,6 +41,10 @@ pub(crate) struct RunArgs {
     /// Task set of the --env before it, one JSON object per line
     #[arg(long, value_name = "FILE", requires = "env")]
     tasks: Vec<PathBuf>,
+    /// Keep a transcript, the outcome and the screenshots of each episode of --env below this directory, with a page to watch
+    /// them; grows without limit
+    #[arg(long, value_name = "DIR", requires = "env")]
+    artifacts: Option<PathBuf>,
     /// Configuration file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -129,6 +133,7 @@ impl RunArgs {
             let (file, weight) = parse_environment(env);
             EnvironmentConfig {
                 weight: weight.unwrap_or(1.0),
+                artifacts: self.artifacts.clone(),
                 ..EnvironmentConfig::new(file, tasks.clone())
             }
         });

@@ -10,7 +10,7 @@
 
 use std::path::{Path, PathBuf};
 
-use clawhost_episodes::Artifacts;
+use clawhost_episodes::{Artifacts, ArtifactsRoot};
 use clawhost_plugins::{
     CallContext, Episode, EpisodeOutcome, EpisodeTask, Kind, Message, Progress, Role,
 };
@@ -178,7 +178,8 @@ async fn eleven_steps_through_a_shop_are_kept() {
     let root = std::env::var_os("CLAWHOST_ARTIFACTS").map(PathBuf::from);
     let temporary = tempfile::tempdir().unwrap();
     let root = root.as_deref().unwrap_or(temporary.path());
-    let artifacts = Artifacts::create(root, "shop-1").unwrap();
+    let pages = ArtifactsRoot::open(root).unwrap();
+    let artifacts = pages.create("shop-1", "shop-1").unwrap();
     let dir = artifacts.dir().to_owned();
     let task = row(TASKS, "shop-1");
     let mut player = Player::start(&fixture, &task, Some(artifacts)).await;
@@ -228,6 +229,10 @@ async fn eleven_steps_through_a_shop_are_kept() {
             .unwrap()
             .contains("4 of 4")
     );
+    drop(pages);
+    let page = std::fs::read_to_string(dir.join("episode.html")).unwrap();
+    assert_eq!(page.matches("<img").count(), steps.len() + 1);
+    assert!(!page.contains("Further screenshots"), "{page}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -25,6 +25,8 @@ fn train(data: &Path) -> Command {
             "--data",
         ])
         .arg(data)
+        .arg("--artifacts")
+        .arg(data.with_file_name("episodes"))
         .args(["--group", "2", "--tasks-per-step", "2", "--parallel", "4"])
         .args(["--eval-samples", "0", "--max-tokens", "40", "--steps"])
         .arg(STEPS.to_string())
@@ -59,11 +61,44 @@ fn a_killed_run_repeats_neither_episodes_nor_steps() {
     for step in journal.steps(100).unwrap() {
         assert_eq!(journal.samples_of_step(step.id).unwrap().len(), 4);
     }
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let address = stderr.lines().find_map(|line| line.strip_prefix("watch: "));
+    let address = address.unwrap_or_else(|| panic!("{stderr}"));
+    assert!(address.starts_with("file:///") && address.ends_with("/episodes/index.html"));
+    watch_what_a_killed_run_left(dir.path(), address);
     let again = train(&data).output().unwrap();
     assert!(
         again.status.success() && again.stdout.is_empty(),
         "{again:?}"
     );
+}
+
+/// The page has the episodes of both processes; those that the first left open are interrupted.
+fn watch_what_a_killed_run_left(dir: &Path, address: &str) {
+    let root = dir.join("episodes");
+    let index = root.join("index.html");
+    let page = std::fs::read_to_string(&index).unwrap();
+    assert!(page.contains(">0 running, ") && !page.contains("http-equiv=\"refresh\""));
+    for step in 1..=STEPS {
+        assert!(page.contains(&format!("href=\"step-{step}/")), "{page}");
+    }
+    assert!(page.matches("solved</span>").count() >= STEPS * 4, "{page}");
+    // As if this run had been killed as well.
+    std::fs::remove_file(&index).unwrap();
+    let output = Command::new(PROGRAM)
+        .args(["env", "watch"])
+        .arg(&root)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), address);
+    assert!(index.exists());
+    let none = Command::new(PROGRAM)
+        .args(["env", "watch"])
+        .arg(dir.join("none"))
+        .output()
+        .unwrap();
+    assert!(!none.status.success() && !dir.join("none").exists());
 }
 
 #[test]

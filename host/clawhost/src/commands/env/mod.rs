@@ -5,6 +5,7 @@ mod import;
 mod play;
 pub(in crate::commands) mod rollout;
 mod top;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -32,6 +33,8 @@ enum What {
     Import(import::ImportArgs),
     /// Show what the environments of a server do: episodes, rewards and samples
     Top(top::TopArgs),
+    /// Bring the pages of kept episodes up to date, and print where they are
+    Watch(watch::WatchArgs),
 }
 
 /// Runs the command.
@@ -41,5 +44,6 @@ pub(crate) fn env(args: &EnvArgs) -> Result<ExitCode> {
         What::Bench(args) => bench::bench(args),
         What::Import(args) => import::import(args),
         What::Top(args) => top::top(args),
+        What::Watch(args) => watch::watch(args),
     }
 }

@@ -13,7 +13,7 @@ use clawhost_plugins::{
 
 use super::rollout::load_environment;
 use crate::commands::plugin::load::ConfigurationFlags;
-use crate::environments::call_context;
+use crate::environments::{call_context, open_artifacts};
 use crate::output::print;
 
 /// Starts a line that calls a tool.
@@ -40,7 +40,7 @@ pub(crate) struct TryArgs {
     /// Seed of the episode
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     seed: u64,
-    /// Keep a transcript, the outcome and the screenshots below this directory
+    /// Keep a transcript, the outcome and the screenshots below this directory, with a page to watch them
     #[arg(long, value_name = "DIR")]
     artifacts: Option<PathBuf>,
     #[command(flatten)]
@@ -56,7 +56,8 @@ pub(crate) fn play(args: &TryArgs) -> Result<ExitCode> {
     let mut call = call_context(&config, &environment, args.seed);
     let mut artifacts = None;
     if let Some(root) = &args.artifacts {
-        let created = Artifacts::create(root, &task.id)
+        let created = open_artifacts(root)?
+            .create(&task.id, &task.id)
             .with_context(|| format!("cannot keep the episode in {}", root.display()))?;
         call.artifacts = Some(created.dir().to_owned());
         artifacts = Some(created);

@@ -16,7 +16,7 @@ use clawhost_plugins::{Kind, Plugin};
 
 use crate::commands::plugin::load::load_live;
 use crate::config::Config;
-use crate::environments::call_context;
+use crate::environments::{call_context, open_artifacts};
 use crate::progress::Progress;
 
 /// Flags of episodes.
@@ -44,7 +44,7 @@ pub(in crate::commands) struct RolloutArgs {
     /// Seed of the episodes
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     pub(in crate::commands) seed: u64,
-    /// Keep a transcript, the outcome and the screenshots of each episode below this directory
+    /// Keep a transcript, the outcome and the screenshots of each episode below this directory, with a page to watch them
     #[arg(long, value_name = "DIR")]
     artifacts: Option<PathBuf>,
 }
@@ -75,7 +75,7 @@ impl RolloutArgs {
             unit,
             context_tokens: self.context_tokens,
             sampling,
-            artifacts: self.artifacts.clone(),
+            artifacts: self.artifacts.as_deref().map(open_artifacts).transpose()?,
             ..EpisodeOptions::default()
         })
     }
