@@ -15,8 +15,8 @@ use crate::output::print;
 /// Arguments of `clawhost env watch`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  clawhost env watch ./episodes\n\n\
-    Prints the address of the page that lists the episodes of --artifacts DIR. The page is current while a command writes to\n\
-    the directory; this also completes what a killed command left.")]
+    Prints the address of the page that lists the episodes of --artifacts DIR. The page is current while a\n\
+    command writes to the directory; this also completes what a killed command left.")]
 pub(crate) struct WatchArgs {
     /// Directory that was passed as --artifacts
     #[arg(value_name = "DIR")]

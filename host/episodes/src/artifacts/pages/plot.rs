@@ -63,9 +63,9 @@ pub(super) fn rewards(rewards: &[f64]) -> String {
         1 => "each dot is an episode".to_owned(),
         several => format!("each dot is the mean of {several} episodes"),
     };
-    let _ = write!(
+    let _ = writeln!(
         out,
-        "<polyline class=\"busy\" points=\"{}\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\"/><text x=\"{LEFT}\" y=\"{:.1}\" fill=\"currentColor\">oldest first; {each}; the line is the mean of {WINDOW} dots</text></svg>\n",
+        "<polyline class=\"busy\" points=\"{}\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\"/><text x=\"{LEFT}\" y=\"{:.1}\" fill=\"currentColor\">oldest first; {each}; the line is the mean of {WINDOW} dots</text></svg>",
         points.join(" "),
         HEIGHT - 8.0,
     );
