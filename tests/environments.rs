@@ -53,8 +53,12 @@ fn first_episode(journal: &Journal) -> SessionId {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn people_are_served_while_one_model_learns_from_them_and_from_episodes() {
+    let artifacts = TempDir::new().unwrap();
     let server = TestServer::with(|config| {
-        config.environments = vec![environment(0.5)];
+        config.environments = vec![EnvironmentConfig {
+            artifacts: Some(artifacts.path().to_owned()),
+            ..environment(0.5)
+        }];
         config.training.batch_size = 8;
     })
     .await;
@@ -109,6 +113,9 @@ async fn people_are_served_while_one_model_learns_from_them_and_from_episodes() 
     assert_matches_schema(&schema("env-top"), &top, "env top");
     assert_eq!(top["environments"][0]["name"], NAME);
     server.server.stop().await;
+    let page = std::fs::read_to_string(artifacts.path().join("index.html")).unwrap();
+    assert!(page.contains(&format!("href=\"{NAME}/round-1/")), "{page}");
+    assert!(page.contains("solved</span>"), "{page}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
