@@ -99,6 +99,12 @@ fn a_plugin_from_a_registry_is_used_like_a_file_also_without_the_registry() {
     ));
     assert_eq!(granted["plugin"], "polite");
     assert_eq!(granted["sha256"], digest(component()));
+    // A key that is configured later applies to what was pulled before.
+    let keys =
+        r#"plugins.oci.trusted_keys=["RWRjbGF3dGVzdIqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c"]"#;
+    let unsigned = clawhost(home, &["plugin", "inspect", &reference, "--set", keys]);
+    let stderr = String::from_utf8(unsigned.stderr).unwrap();
+    assert!(stderr.contains("it is not signed"), "{stderr}");
     let other = format!("{name}@sha256:{}", "0".repeat(64));
     let missing = clawhost(home, &["plugin", "inspect", &other]);
     let stderr = String::from_utf8(missing.stderr).unwrap();

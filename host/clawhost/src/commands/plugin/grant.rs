@@ -23,8 +23,8 @@ use crate::plugin_file::PluginFiles;
     clawhost plugin grant judge.wasm http=https://api.example secret=KEY:EXAMPLE_KEY@https://api.example\n  \
     clawhost plugin grant judge.wasm --revoke\n\n\
     Grants belong to the sha256 of the component: another build has none until it is granted again. A server\n\
-    reads the file when it loads the plugin. A plugin.toml beside the component limits the effective grants to its\n\
-    [wants] table: http = [origins], models = [aliases]."
+    reads the file when it loads the plugin. A plugin.toml beside the component, or in its registry, limits the\n\
+    effective grants to its [wants] table: http = [origins], models = [aliases]."
 )]
 pub(crate) struct GrantArgs {
     /// Component file, or oci://REGISTRY/NAME@sha256:DIGEST
