@@ -50,6 +50,11 @@ pub(crate) fn component_cache() -> Option<PathBuf> {
     Some(PROGRAM.get()?.cache.as_ref()?.join("built"))
 }
 
+/// Directory in which components from registries are cached: inside the cache of compiled code, and off when that is off.
+pub(crate) fn pulled_cache() -> Option<PathBuf> {
+    Some(PROGRAM.get()?.cache.as_ref()?.join("pulled"))
+}
+
 /// Adds the program's compiler and cache to the options. Returns them unchanged when this crate is used as a library.
 fn with_program(mut options: HostOptions) -> HostOptions {
     if let Some(program) = PROGRAM.get() {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use clawhost_config::EnvironmentConfig;
+use clawhost_config::{EnvironmentConfig, component_name};
 use clawhost_engine::{Engine, Priority, SamplingParams};
 use clawhost_episodes::{
     ArtifactsRoot, EpisodeOptions, EpisodePlan, EpisodeRecord, EpisodeRunner, EpisodeSource, Split,
@@ -25,7 +25,7 @@ use futures_util::StreamExt as _;
 use tokio::sync::watch;
 
 use crate::config::Config;
-use crate::plugin_file::plugin_name;
+use crate::plugin_file::can_change;
 use crate::plugin_loader::{Loader, Source};
 
 /// The run that calls of the environment belong to.
@@ -290,6 +290,9 @@ impl EnvironmentLoop {
         );
         let in_use = digest.clone();
         let loaded = run_blocking(move || {
+            if !can_change(&options.file) && loader.current_grants(&in_use)? == granted {
+                return Ok((in_use, Ok(None)));
+            }
             let bytes = loader.read(&options.file);
             let found = match &bytes {
                 Ok(bytes) => clawhost_plugins::digest(bytes),
@@ -318,7 +321,10 @@ impl EnvironmentLoop {
                 self.source = source;
                 self.rejected = None;
             }
-            Err(error) if found == digest && self.options.file.exists() => {
+            Err(error)
+                if found == digest
+                    && (!can_change(&self.options.file) || self.options.file.exists()) =>
+            {
                 return Err(error.context("the environment lacks a grant that it had"));
             }
             Err(error) => {
@@ -341,7 +347,7 @@ impl EnvironmentLoop {
 fn load_step_judge(loader: &Loader, config: &Config, file: &Path) -> Result<StepJudge> {
     let context = || format!("cannot load the step judge {}", file.display());
     let source = loader.read(file).and_then(|bytes| {
-        let name = plugin_name(file);
+        let name = component_name(file);
         loader.load(&name, &bytes, Some(file))
     });
     let judge = source.with_context(context)?.plugin;

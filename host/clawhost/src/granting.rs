@@ -10,6 +10,7 @@ use anyhow::{Result, anyhow};
 use clawhost_plugins::{Capability, HTTP_PLACEHOLDER, Manifest, PluginError};
 
 use crate::config::{Config, ServerConfig};
+use crate::plugin_file::PluginFiles;
 
 /// Loads a component with its manifest; a missing grant becomes an error with the `grant` command. No file means an
 /// embedded component, which has no manifest.
@@ -18,11 +19,12 @@ use crate::config::{Config, ServerConfig};
 /// Why the component was rejected, in one line.
 pub(crate) fn load_with_manifest<T>(
     file: Option<&Path>,
+    files: &PluginFiles,
     config: &Config,
     load: impl FnOnce(&Manifest) -> Result<T, PluginError>,
 ) -> Result<T> {
     let manifest = file
-        .map(Manifest::find_for)
+        .map(|file| files.manifest(file))
         .transpose()?
         .unwrap_or_default();
     load(&manifest).map_err(|error| match file {

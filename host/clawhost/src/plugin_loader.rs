@@ -4,12 +4,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use clawhost_config::component_name;
 use clawhost_plugins::{CallStats, GrantFile, Grants, HostOptions, Kind, Plugin, PluginHost};
 
 use crate::compiling;
 use crate::config::Config;
 use crate::granting;
-use crate::plugin_file::{plugin_name, read_plugin_limited};
+use crate::plugin_file::PluginFiles;
 
 /// The default judge.
 const DEFAULT_JUDGE: &str = "judge-next-state";
@@ -19,7 +20,7 @@ const DEFAULT_HINT_EXTRACTOR: &str = "hint-next-state";
 /// A component, its file, and its grants when it was loaded.
 pub(crate) struct Source {
     pub(crate) plugin: Plugin,
-    /// None for an embedded component.
+    /// A file or a reference to a registry. None for an embedded component.
     pub(crate) file: Option<PathBuf>,
     pub(crate) granted: Grants,
 }
@@ -52,6 +53,7 @@ impl LoadedPlugins {
 /// Loads components as configured.
 pub(crate) struct Loader {
     host: PluginHost,
+    files: PluginFiles,
     config: Config,
 }
 
@@ -63,6 +65,7 @@ impl Loader {
     pub(crate) fn new(config: &Config, options: HostOptions) -> Result<Self> {
         Ok(Self {
             host: compiling::host(options)?,
+            files: PluginFiles::new(config),
             config: config.clone(),
         })
     }
@@ -85,12 +88,12 @@ impl Loader {
         Ok(GrantFile::open(&self.grants_file())?.grants(digest))
     }
 
-    /// Reads a component.
+    /// Reads a component from its file or registry.
     ///
     /// # Errors
-    /// It cannot be read, is not a regular file or exceeds the configured size.
+    /// As [`PluginFiles::read`].
     pub(crate) fn read(&self, file: &Path) -> Result<Vec<u8>> {
-        read_plugin_limited(file, self.config.plugins.host.max_component_size)
+        self.files.read(file)
     }
 
     /// The plugin with other grants. Compiles nothing.
@@ -98,7 +101,7 @@ impl Loader {
     /// # Errors
     /// Why it is rejected with these grants.
     pub(crate) fn regrant(&self, plugin: &Plugin, granted: &Grants, file: &Path) -> Result<Plugin> {
-        granting::load_with_manifest(Some(file), &self.config, |manifest| {
+        granting::load_with_manifest(Some(file), &self.files, &self.config, |manifest| {
             self.host.regrant(plugin, granted, manifest)
         })
     }
@@ -117,7 +120,7 @@ impl Loader {
             );
         }
         let granted = self.current_grants(&digest)?;
-        let plugin = granting::load_with_manifest(file, &self.config, |manifest| {
+        let plugin = granting::load_with_manifest(file, &self.files, &self.config, |manifest| {
             self.host
                 .load_with_manifest(name, bytes, &granted, manifest, section.profile)
         })?;
@@ -136,7 +139,7 @@ impl Loader {
     pub(crate) fn load_all(&self, files: &[PathBuf]) -> Result<LoadedPlugins> {
         let mut sources: Vec<Source> = Vec::new();
         for path in files {
-            let name = plugin_name(path);
+            let name = component_name(path);
             ensure!(
                 sources.iter().all(|other| other.plugin.name() != name),
                 "two plugins are named {name}; rename one of the files"

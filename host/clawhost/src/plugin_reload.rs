@@ -5,7 +5,7 @@
 //! and the active build stays in use. A component that lacks a grant it needs is not called any more: its turns get no
 //! verdict, with the reason "grant revoked", until it is granted again or replaced by a build that needs less. Running
 //! calls finish within their limits with the build and grants they started with. A loss or advantage component is used
-//! for whole steps only. Only the files named at the start and the grants file are watched, never a directory.
+//! for whole steps only. Only the files named at the start and the grants file are watched, never a directory or a registry.
 //!
 //! Compiling a build can take long, and how long is up to its author. So each plugin's file is watched independently of
 //! the others and of the grants, no lock is held while a file is read or compiled, and revoking a grant compiles
@@ -29,6 +29,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::plugin_file::can_change;
 use crate::plugin_loader::{Loader, Source};
 
 use file_stamp::FileStamp;
@@ -52,7 +53,7 @@ pub(crate) struct PluginReloader {
 
 /// One plugin. Its name, kind and path never change.
 struct Slot {
-    /// None for an embedded component, which cannot change.
+    /// A file or a reference to a registry. None for an embedded component, which cannot change.
     path: Option<PathBuf>,
     /// Locked briefly: never while a file is read, a component is compiled or a guest is called.
     watched: Mutex<WatchedPlugin>,
@@ -167,11 +168,11 @@ impl PluginReloader {
             .clone()
     }
 
-    /// Indices of plugins that were loaded from files.
+    /// Indices of plugins that were loaded from files. The bytes of those from registries never change.
     fn files(&self) -> impl Iterator<Item = usize> + use<> {
         let slots = self.slots.iter().enumerate();
         let files: Vec<usize> = slots
-            .filter(|(_, slot)| slot.path.is_some())
+            .filter(|(_, slot)| slot.path.as_deref().is_some_and(can_change))
             .map(|(at, _)| at)
             .collect();
         files.into_iter()

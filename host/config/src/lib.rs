@@ -15,6 +15,7 @@
 //! # Ok::<_, clawhost_config::ConfigError>(())
 //! ```
 
+mod component_name;
 mod config;
 mod duration;
 mod error;
@@ -32,6 +33,7 @@ mod section;
 mod sections;
 mod size;
 
+pub use component_name::{component_name, oci_reference};
 pub use config::Config;
 pub use duration::{DurationText, duration_text, parse_duration};
 pub use error::ConfigError;
@@ -49,6 +51,7 @@ pub use sections::experience::{ExperienceMode, ExperienceOptions};
 pub use sections::judging::{CombineRule, FaultPolicy, JudgingOptions, NeutralPolicy};
 pub use sections::model::{ModelSection, ReasoningParser, ToolCallParser};
 pub use sections::models::{LocalModel, ModelAlias};
+pub use sections::oci::OciConfig;
 pub use sections::plugin_limits::{LimitOverrides, Limits, VerdictRules};
 pub use sections::plugins::{
     CompileLimits, PluginConfig, PluginHostConfig, PluginsConfig, Profile, StateConfig,

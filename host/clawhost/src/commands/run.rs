@@ -1,13 +1,13 @@
 //! `clawhost run`: serve, record, judge and train until stopped by a signal.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 #[cfg(unix)]
 use std::sync::{Arc, atomic::AtomicBool};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use clawhost_config::{DeviceChoice, EnvironmentConfig};
+use clawhost_config::{DeviceChoice, EnvironmentConfig, oci_reference};
 
 use crate::config::{Config, KeyConfig};
 use crate::output::print;
@@ -29,9 +29,9 @@ pub(crate) struct RunArgs {
     /// Initial PEFT adapter, used when the data directory has none yet
     #[arg(long, value_name = "DIR")]
     adapter: Option<PathBuf>,
-    /// Plugin component (judge, group judge, hint extractor, loss or advantage, detected by its exports); can be
-    /// repeated [default: the embedded judge-next-state if no judge is passed, and hint-next-state if training or
-    /// experience uses hints and no extractor is passed]
+    /// Plugin component (judge, group judge, hint extractor, loss or advantage, detected by its exports): a file, or
+    /// oci://REGISTRY/NAME@sha256:DIGEST; can be repeated [default: the embedded judge-next-state if no judge is
+    /// passed, and hint-next-state if training or experience uses hints and no extractor is passed]
     #[arg(long, value_name = "FILE")]
     plugin: Vec<PathBuf>,
     /// Environment component whose episodes run in the background, and the weight of its samples beside conversations, 1 by
@@ -141,10 +141,13 @@ impl RunArgs {
     }
 }
 
-/// Splits `FILE[:WEIGHT]`. What follows the last colon is a part of the file name unless it is a number.
+/// Splits `FILE[:WEIGHT]`. What follows the last colon is a part of the file name unless it is a number. In a reference to a
+/// registry, it is the port, the tag or the digest unless a digest is before it.
 fn parse_environment(text: &str) -> (PathBuf, Option<f64>) {
+    let has_digest = |reference: &str| reference.contains("@sha256:");
     let weight = text
         .rsplit_once(':')
+        .filter(|(file, _)| oci_reference(Path::new(file)).is_none_or(has_digest))
         .and_then(|(file, weight)| Some((file, weight.parse().ok()?)));
     match weight {
         Some((file, weight)) => (PathBuf::from(file), Some(weight)),
@@ -282,5 +285,10 @@ mod tests {
         assert_eq!(parsed("a.wasm"), ("a.wasm".to_owned(), None));
         assert_eq!(parsed("a.wasm:0.5"), ("a.wasm".to_owned(), Some(0.5)));
         assert_eq!(parsed("C:a.wasm"), ("C:a.wasm".to_owned(), None));
+        let pinned = format!("oci://localhost:5000/a@sha256:{}", "1".repeat(64));
+        assert_eq!(parsed(&pinned), (pinned.clone(), None));
+        assert_eq!(parsed(&format!("{pinned}:0.5")), (pinned, Some(0.5)));
+        let tagged = "oci://localhost:5000/a:1.0".to_owned();
+        assert_eq!(parsed(&tagged), (tagged, None));
     }
 }

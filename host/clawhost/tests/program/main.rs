@@ -18,6 +18,7 @@ mod interpreted;
 mod languages;
 #[cfg(target_os = "linux")]
 mod machines;
+mod oci;
 #[cfg(target_os = "linux")]
 mod python_class;
 #[cfg(target_os = "linux")]

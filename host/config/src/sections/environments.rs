@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::component_name::component_name;
 use crate::rules::{OptionsError, require};
 use crate::sections::training::{AdapterScope, Estimator, TrainingMethod, TrainingOptions};
 
@@ -11,8 +12,9 @@ use crate::sections::training::{AdapterScope, Estimator, TrainingMethod, Trainin
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EnvironmentConfig {
-    /// The environment component. The name of the file without its extension is the name of the environment. A changed file
-    /// is loaded before the next round.
+    /// The environment component: a file, or `oci://REGISTRY/NAME@sha256:DIGEST`. The name of the file without its extension, or
+    /// the last part of the name in the registry, is the name of the environment. A changed file is loaded before the next
+    /// round.
     pub file: PathBuf,
     /// The task set, one JSON object per line. Tasks with the split `held-out` are not run.
     pub tasks: PathBuf,
@@ -82,10 +84,9 @@ impl EnvironmentConfig {
         }
     }
 
-    /// The name of the environment: that of the file without its extension.
+    /// The name of the environment: that of its component.
     pub fn name(&self) -> String {
-        let stem = self.file.file_stem().unwrap_or(self.file.as_os_str());
-        stem.to_string_lossy().into_owned()
+        component_name(&self.file)
     }
 
     fn validate(&self) -> Result<(), OptionsError> {

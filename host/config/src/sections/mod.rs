@@ -7,6 +7,7 @@ pub(crate) mod experience;
 pub(crate) mod judging;
 pub(crate) mod model;
 pub(crate) mod models;
+pub(crate) mod oci;
 pub(crate) mod plugin_limits;
 pub(crate) mod plugins;
 pub(crate) mod remote;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::oci::OciConfig;
 use super::plugin_limits::{LimitOverrides, Limits};
 use crate::rules::{OptionsError, require, require_between, require_size};
 
@@ -14,16 +15,20 @@ use crate::rules::{OptionsError, require, require_between, require_size};
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PluginsConfig {
-    /// Plugin components to load in addition to those of `--plugin`. Default: the embedded `judge-next-state`.
+    /// Plugin components to load in addition to those of `--plugin`: files, or `oci://REGISTRY/NAME@sha256:DIGEST`. Default: the
+    /// embedded `judge-next-state`.
     pub files: Vec<PathBuf>,
     /// File with the plugins' grants. Default `grants.toml` in the data directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grants_file: Option<PathBuf>,
     /// The plugin host.
     pub host: PluginHostConfig,
+    /// Plugins from OCI registries.
+    pub oci: OciConfig,
     /// Limits of each plugin's stored state.
     pub state: StateConfig,
-    /// What is configured for a plugin, by its name: the file name without its extension.
+    /// What is configured for a plugin, by its name: the file name without its extension, or the last part of its name in
+    /// the registry.
     pub config: BTreeMap<String, PluginConfig>,
 }
 
@@ -31,7 +36,7 @@ pub struct PluginsConfig {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PluginConfig {
-    /// Required sha256 of the file. Default any.
+    /// Required sha256 of the component. Default any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
     /// Compilation and limits. Default "deterministic".
@@ -214,6 +219,7 @@ impl PluginsConfig {
             self.state.max_keys,
             "must be at most 1099511627776",
         )?;
+        self.oci.validate()?;
         self.config.iter().try_for_each(|(name, plugin)| {
             let hex = |digest: &String| {
                 digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit())
@@ -252,6 +258,14 @@ mod tests {
             (
                 &format!("[config.j]\nsha256 = \"{digest}\""),
                 "plugins.config.j.sha256",
+            ),
+            (
+                "[oci]\ntrusted_keys = [\"untrusted comment: minisign public key\"]",
+                "plugins.oci.trusted_keys",
+            ),
+            (
+                "[oci]\nallow_http = [\"http://registry.example\"]",
+                "plugins.oci.allow_http",
             ),
         ] {
             let plugins: PluginsConfig = toml::from_str(text).unwrap();

@@ -7,14 +7,16 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use clawhost_config::component_name;
 use clawhost_plugins::measure::{self, CallLatencies, Callers, Sample};
-use clawhost_plugins::{Grants, HostOptions, Kind, Profile};
+use clawhost_plugins::{Grants, Kind, Profile};
 use serde::Serialize;
 
+use super::load::ReadingFlags;
 use crate::compiling;
 use crate::granting;
 use crate::output::{print, print_json};
-use crate::plugin_file::{plugin_name, read_plugin};
+use crate::plugin_file::PluginFiles;
 
 /// Arguments of `clawhost plugin bench`.
 #[derive(Debug, Args)]
@@ -25,9 +27,11 @@ use crate::plugin_file::{plugin_name, read_plugin};
     because waiting for a model or the network is not the plugin's cost. Queueing counts in p50 and p99, not in run."
 )]
 pub(crate) struct BenchArgs {
-    /// Component file
+    /// Component file, or oci://REGISTRY/NAME@sha256:DIGEST
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    #[command(flatten)]
+    configuration: ReadingFlags,
     /// Calls per measurement
     #[arg(long, value_name = "N", default_value_t = 2000)]
     calls: usize,
@@ -64,8 +68,9 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
         args.concurrency.iter().all(|n| (1..=4096).contains(n)),
         "--concurrency must be between 1 and 4096"
     );
-    let bytes = read_plugin(&args.file)?;
-    let host = compiling::host(HostOptions::default())?;
+    let config = args.configuration.load()?;
+    let bytes = PluginFiles::new(&config).read(&args.file)?;
+    let host = compiling::host(config.plugins.host.into())?;
     let profile = if args.fast {
         Profile::Fast
     } else {
@@ -74,7 +79,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode> {
     let started = Instant::now();
     let plugin = host
         .load(
-            &plugin_name(&args.file),
+            &component_name(&args.file),
             &bytes,
             &Grants::default(),
             profile,

@@ -5,13 +5,16 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use clawhost_config::component_name;
 use clawhost_journal::now_ms;
-use clawhost_plugins::{GrantEditor, GrantEntry, GrantFile, Grants, HostOptions, Manifest};
+use clawhost_plugins::{GrantEditor, GrantEntry, GrantFile, Grants, Manifest};
 use serde_json::json;
 
+use super::load::ReadingFlags;
 use crate::compiling;
+use crate::config::Config;
 use crate::output::{join_or, print_result};
-use crate::plugin_file::{plugin_name, read_plugin};
+use crate::plugin_file::PluginFiles;
 
 /// Arguments of `clawhost plugin grant`.
 #[derive(Debug, Args)]
@@ -19,12 +22,12 @@ use crate::plugin_file::{plugin_name, read_plugin};
     after_help = "Examples:\n  clawhost plugin grant judge.wasm model=judge\n  \
     clawhost plugin grant judge.wasm http=https://api.example secret=KEY:EXAMPLE_KEY@https://api.example\n  \
     clawhost plugin grant judge.wasm --revoke\n\n\
-    Grants belong to the sha256 of the file: another build has none until it is granted again. A server\n\
-    reads the file when it loads the plugin. A plugin.toml beside the component limits the effective grants to its\n\
-    [wants] table: http = [origins], models = [aliases]."
+    Grants belong to the sha256 of the component: another build has none until it is granted again. A server\n\
+    reads the file when it loads the plugin. A plugin.toml beside the component, or in its registry, limits the\n\
+    effective grants to its [wants] table: http = [origins], models = [aliases]."
 )]
 pub(crate) struct GrantArgs {
-    /// Component file
+    /// Component file, or oci://REGISTRY/NAME@sha256:DIGEST
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Capabilities to grant: model, model=ALIAS, state, http=ORIGIN, secret=NAME:ENV@ORIGIN[#HEADER]; without any,
@@ -39,6 +42,8 @@ pub(crate) struct GrantArgs {
     revoke: bool,
     #[command(flatten)]
     grants: GrantsFlags,
+    #[command(flatten)]
+    configuration: ReadingFlags,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -47,30 +52,36 @@ pub(crate) struct GrantArgs {
 /// Where the grants are.
 #[derive(Debug, Args)]
 pub(super) struct GrantsFlags {
-    /// Data directory of the server, where `grants.toml` is kept
-    #[arg(long, value_name = "DIR", default_value = "clawhost-data")]
-    data: PathBuf,
+    /// Data directory of the server, where `grants.toml` is kept [default: clawhost-data, or that of the configuration]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
     /// Grants file, if it is not in the data directory
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
 }
 
 impl GrantsFlags {
-    pub(super) fn file(&self) -> PathBuf {
-        let file = self.grants.clone();
-        file.unwrap_or_else(|| self.data.join("grants.toml"))
+    /// The grants file: as these flags say, else as the configuration does.
+    pub(super) fn file(&self, config: &Config) -> PathBuf {
+        match (&self.grants, &self.data) {
+            (Some(file), _) => file.clone(),
+            (None, Some(data)) => data.join("grants.toml"),
+            (None, None) => config.grants_file(),
+        }
     }
 }
 
 /// Runs the command.
 pub(crate) fn grant(args: &GrantArgs) -> Result<ExitCode> {
-    let bytes = read_plugin(&args.file)?;
-    let component = compiling::host(HostOptions::default())?
+    let config = args.configuration.load()?;
+    let files = PluginFiles::new(&config);
+    let bytes = files.read(&args.file)?;
+    let component = compiling::host(config.plugins.host.into())?
         .inspect(&bytes)
         .with_context(|| format!("cannot load {}", args.file.display()))?;
-    let manifest = Manifest::find_for(&args.file)?;
-    let name = plugin_name(&args.file);
-    let path = args.grants.file();
+    let manifest = files.manifest(&args.file)?;
+    let name = component_name(&args.file);
+    let path = args.grants.file(&config);
     let read_only = !args.revoke && !args.as_before && args.wanted.is_empty();
     let book = if read_only {
         GrantFile::open(&path)?

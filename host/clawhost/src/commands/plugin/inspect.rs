@@ -5,19 +5,23 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use clawhost_plugins::HostOptions;
 
+use super::load::ReadingFlags;
 use crate::compiling;
 use crate::output::{join_or, print_result};
-use crate::plugin_file::read_plugin;
+use crate::plugin_file::PluginFiles;
 
 /// Arguments of `clawhost plugin inspect`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  clawhost plugin inspect judge.wasm --json")]
+#[command(
+    after_help = "Examples:\n  clawhost plugin inspect judge.wasm --json\n  clawhost plugin inspect oci://ghcr.io/me/judge:1.0"
+)]
 pub(crate) struct InspectArgs {
-    /// Component file
+    /// Component file, or oci://REGISTRY/NAME@sha256:DIGEST
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    #[command(flatten)]
+    configuration: ReadingFlags,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -25,8 +29,9 @@ pub(crate) struct InspectArgs {
 
 /// Runs the command.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<ExitCode> {
-    let bytes = read_plugin(&args.file)?;
-    let component = compiling::host(HostOptions::default())?
+    let config = args.configuration.load()?;
+    let bytes = PluginFiles::new(&config).read(&args.file)?;
+    let component = compiling::host(config.plugins.host.into())?
         .inspect(&bytes)
         .with_context(|| format!("cannot load {}", args.file.display()))?;
     let list = |items: &[String]| join_or(items, ", ", "none");

@@ -8,6 +8,7 @@ use clawhost_plugins::{EMBEDDED_COMPONENTS, GrantFile, Grants, digest};
 use serde_json::{Value, json};
 
 use super::grant::GrantsFlags;
+use super::load::ReadingFlags;
 use crate::output::{print, print_json};
 
 /// Arguments of `clawhost plugin list`.
@@ -16,6 +17,8 @@ use crate::output::{print, print_json};
 pub(crate) struct ListArgs {
     #[command(flatten)]
     grants: GrantsFlags,
+    #[command(flatten)]
+    configuration: ReadingFlags,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -23,7 +26,7 @@ pub(crate) struct ListArgs {
 
 /// Runs the command.
 pub(crate) fn list(args: &ListArgs) -> Result<ExitCode> {
-    let path = args.grants.file();
+    let path = args.grants.file(&args.configuration.load()?);
     let book = GrantFile::open(&path)?;
     let granted = |grants: &Grants| grants.difference(&Grants::default());
     if args.json {

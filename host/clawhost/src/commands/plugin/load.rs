@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use clawhost_authoring::{Recorder, Script};
+use clawhost_config::component_name;
 use clawhost_plugins::{
     Capability, GrantFile, Grants, HostOptions, Limits, Manifest, ModelClient, Network, Plugin,
     StateStore, embedded_component,
@@ -17,8 +18,26 @@ use crate::compiling;
 use crate::config::{Config, StateConfig};
 use crate::granting;
 use crate::machines;
-use crate::plugin_file::{plugin_name, read_plugin};
+use crate::plugin_file::PluginFiles;
 use crate::serve::load_engine;
+
+/// The configuration of a command that reads components and grants.
+#[derive(Debug, Args)]
+pub(super) struct ReadingFlags {
+    /// Configuration file; its section [plugins] applies
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Override a key of the configuration; can be repeated
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl ReadingFlags {
+    /// Loads the configuration.
+    pub(super) fn load(&self) -> Result<Config> {
+        Ok(Config::load(self.config.as_deref(), &self.set, None)?)
+    }
+}
 
 /// The configuration of a command that runs a component without a server.
 #[derive(Debug, Args)]
@@ -51,9 +70,10 @@ pub(in crate::commands) fn limits(config: &Config, plugin: &Plugin) -> Limits {
     config.plugins.limits(plugin.name(), &defaults)
 }
 
-/// A component file and its imported capabilities.
+/// A component and its imported capabilities.
 struct Component<'a> {
     file: &'a Path,
+    files: PluginFiles,
     name: String,
     bytes: Vec<u8>,
     capabilities: Vec<Capability>,
@@ -66,16 +86,18 @@ impl<'a> Component<'a> {
             .to_str()
             .filter(|_| !file.exists())
             .and_then(embedded_component);
+        let files = PluginFiles::new(config);
         let bytes = match embedded {
             Some(bytes) => bytes.to_vec(),
-            None => read_plugin(file)?,
+            None => files.read(file)?,
         };
         let inspection = compiling::host(config.plugins.host.into())?
             .inspect(&bytes)
             .with_context(|| format!("{} cannot be used", file.display()))?;
         Ok(Component {
             file,
-            name: plugin_name(file),
+            files,
+            name: component_name(file),
             bytes,
             capabilities: inspection.capabilities.into_iter().collect(),
         })
@@ -89,7 +111,7 @@ impl<'a> Component<'a> {
     ) -> Result<Plugin> {
         let own = config.plugins.plugin(&self.name);
         let host = compiling::host(options)?;
-        granting::load_with_manifest(Some(self.file), config, |manifest| {
+        granting::load_with_manifest(Some(self.file), &self.files, config, |manifest| {
             let grants = grants(manifest);
             host.load_with_manifest(&self.name, &self.bytes, &grants, manifest, own.profile)
         })

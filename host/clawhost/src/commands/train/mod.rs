@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use clawhost_config::component_name;
 use clawhost_engine::Engine;
 use clawhost_inspect::explain_planned_step;
 use clawhost_journal::{Journal, StepOutcome};
@@ -21,7 +22,6 @@ use super::explain::step::text;
 use crate::capabilities::PluginState;
 use crate::config::Config;
 use crate::output::{print, print_json, print_result};
-use crate::plugin_file;
 use crate::plugin_loader::Loader;
 use crate::progress::Progress;
 use crate::serve;
@@ -148,8 +148,10 @@ async fn components(config: &Config, state: PluginState) -> Result<Components> {
     )?;
     let mut plugins = Vec::new();
     for file in &config.plugins.files {
-        let name = plugin_file::plugin_name(file);
-        let loaded = loader.load(&name, &plugin_file::read_plugin(file)?, Some(file));
+        let name = component_name(file);
+        let loaded = loader
+            .read(file)
+            .and_then(|bytes| loader.load(&name, &bytes, Some(file)));
         let plugin = loaded
             .with_context(|| format!("cannot load --plugin {}", file.display()))?
             .plugin;
