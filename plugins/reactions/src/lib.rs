@@ -22,6 +22,7 @@ mod doubt;
 mod english;
 mod facts;
 mod languages;
+mod model;
 mod pattern;
 mod quotations;
 mod reading;
