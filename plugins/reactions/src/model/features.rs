@@ -5,7 +5,7 @@ use crate::compare::{known, tokens};
 use crate::english::lexicon::{Class, blame, class, praise};
 use crate::languages::Language;
 use crate::seen::Seen;
-use crate::words::Sentence;
+use crate::words::{Classes, Sentence};
 
 /// Words after a denial that it denies.
 const SCOPE: usize = 3;
@@ -26,6 +26,7 @@ pub(crate) fn each(seen: &Seen, text: &str, request: &str, reply: &str, sink: &m
 fn words(sentence: &Sentence, is_last: bool, sink: &mut dyn FnMut(&[&str])) {
     let asked = if sentence.is_question { "?" } else { "." };
     let mut denied = 0;
+    let mut class_before = "";
     let mut before = "^";
     let mut second = "";
     for (at, word) in sentence.words.iter().enumerate() {
@@ -41,6 +42,15 @@ fn words(sentence: &Sentence, is_last: bool, sink: &mut dyn FnMut(&[&str])) {
         if stem.len() < text.len() {
             sink(&["s", stem]);
         }
+        let own = letter_of(word.classes);
+        if !own.is_empty() {
+            sink(&["c", own]);
+            sink(&["cw", before, " ", own]);
+        }
+        if !class_before.is_empty() {
+            sink(&["wc", class_before, " ", text]);
+        }
+        class_before = own;
         if word.after_pause {
             denied = 0;
             sink(&["p", text]);
@@ -70,6 +80,14 @@ fn words(sentence: &Sentence, is_last: bool, sink: &mut dyn FnMut(&[&str])) {
     if is_last {
         sink(&["last", sentence.word(0)]);
     }
+}
+
+/// A letter for the first class of a word, or nothing.
+fn letter_of(classes: Classes) -> &'static str {
+    let at = classes.trailing_zeros() as usize;
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef"
+        .get(at..=at)
+        .unwrap_or_default()
 }
 
 /// The word as the model knows it: numbers are all the same.

@@ -11,12 +11,13 @@ mod weights;
 
 use crate::reading::{Kind, Reading};
 use crate::seen::Seen;
+use crate::words::Word;
 use weights::Chances;
 
 /// The least probability of a verdict that the rules have, too.
-const CONFIRMED: f32 = 0.7;
+const CONFIRMED: f32 = 0.75;
 /// The least probability of a verdict that the rules do not have.
-const ALONE: f32 = 0.8;
+const ALONE: f32 = 0.85;
 /// The least probability of a verdict against that of the rules.
 const CONTRADICTED: f32 = 0.85;
 
@@ -28,6 +29,12 @@ pub(crate) fn weigh(
     request: &str,
     reply: &str,
 ) -> Option<Reading> {
+    let knows = |word: &Word| weights::knows(weights::hash(&["w", &word.text]));
+    let mut words = seen.speech.sentences.iter().flat_map(|one| &one.words);
+    if !words.any(knows) {
+        // A name, or another language.
+        return reading;
+    }
     let chances = chances(seen, text, request, reply);
     let ruled = reading.as_ref().map_or(0.0, |reading| reading.score);
     let least = |score: f32| match ruled * score {

@@ -41,6 +41,11 @@ pub(super) fn chances(hashes: &[u32]) -> Chances {
     }
 }
 
+/// Whether the feature has a weight.
+pub(super) fn knows(hash: u32) -> bool {
+    of(hash).is_some()
+}
+
 fn of(hash: u32) -> Option<(i8, i8)> {
     let record = |at: usize| match WEIGHTS.get(at * RECORD..(at + 1) * RECORD) {
         Some([a, b, c, one, other]) => Some((
