@@ -42,12 +42,7 @@ pub(crate) fn see(text: &str, request: &str, reply: &str) -> Option<Seen> {
     seen.reading = decide(&mut seen, &text, request, reply);
     if seen.language == Language::English {
         seen.reading = match seen.reading.take() {
-            Some(reading)
-                if reading.reason.starts_with("pastes")
-                    || reading.reason.starts_with("the user asks the same") =>
-            {
-                Some(reading)
-            }
+            Some(reading) if reading.reason.starts_with("pastes") => Some(reading),
             Some(reading) => {
                 let settled = doubt::settle(reading, &seen);
                 model::weigh(settled, &seen, &text, request, reply)

@@ -13,7 +13,13 @@ const SCOPE: usize = 3;
 const STEM: usize = 5;
 
 /// Passes each feature as pieces of its name to `sink`.
-pub(crate) fn each(seen: &Seen, text: &str, request: &str, reply: &str, sink: &mut dyn FnMut(&[&str])) {
+pub(crate) fn each(
+    seen: &Seen,
+    text: &str,
+    request: &str,
+    reply: &str,
+    sink: &mut dyn FnMut(&[&str]),
+) {
     sink(&["bias"]);
     let sentences = &seen.speech.sentences;
     for (number, sentence) in sentences.iter().enumerate() {
@@ -67,7 +73,9 @@ fn words(sentence: &Sentence, is_last: bool, sink: &mut dyn FnMut(&[&str])) {
             sink(&["tone", tone, if denied > 0 { " denied" } else { "" }, asked]);
             sink(&["tone ", tone, if is_last { " last" } else { " early" }]);
         }
-        denied = if class(Class::Not, &word.text) || matches!(word.text.as_str(), "no" | "nothing" | "without") {
+        denied = if class(Class::Not, &word.text)
+            || matches!(word.text.as_str(), "no" | "nothing" | "without")
+        {
             SCOPE
         } else {
             denied.saturating_sub(1)
@@ -113,7 +121,11 @@ fn form(seen: &Seen, text: &str, sink: &mut dyn FnMut(&[&str])) {
     };
     sink(&["length", length]);
     sink(&["sentences", ["0", "1", "2", "3"][sentences.len().min(3)]]);
-    let asks = |at: usize| sentences.get(at).is_some_and(|sentence| sentence.is_question);
+    let asks = |at: usize| {
+        sentences
+            .get(at)
+            .is_some_and(|sentence| sentence.is_question)
+    };
     let last = sentences.len().saturating_sub(1);
     if asks(last) {
         sink(&["asks last"]);
@@ -125,7 +137,14 @@ fn form(seen: &Seen, text: &str, sink: &mut dyn FnMut(&[&str])) {
             sink(&["asks before"]);
         }
     }
-    for (mark, name) in [("!", "!"), ("!!", "!!"), ("...", "..."), ("?", "?"), ("??", "??"), ("?!", "?!")] {
+    for (mark, name) in [
+        ("!", "!"),
+        ("!!", "!!"),
+        ("...", "..."),
+        ("?", "?"),
+        ("??", "??"),
+        ("?!", "?!"),
+    ] {
         if text.contains(mark) {
             sink(&["mark", name]);
         }
@@ -181,13 +200,27 @@ fn context(seen: &Seen, request: &str, reply: &str, sink: &mut dyn FnMut(&[&str]
         }
     }
     let few = |count: usize| ["0", "1", "2", "3"][count.min(3)];
-    for (name, count) in [("new", new), ("request", of_request), ("reply", of_reply), ("both", of_both)] {
+    for (name, count) in [
+        ("new", new),
+        ("request", of_request),
+        ("reply", of_reply),
+        ("both", of_both),
+    ] {
         sink(&["known ", name, few(count)]);
     }
-    let asks = seen.speech.sentences.iter().any(|sentence| sentence.is_question);
+    let asks = seen
+        .speech
+        .sentences
+        .iter()
+        .any(|sentence| sentence.is_question);
     let speaks = seen.speech.sentences.iter().any(|sentence| {
         let words = &sentence.words;
-        words.iter().any(|word| matches!(word.text.as_str(), "i" | "i'm" | "i've" | "i'll" | "my" | "we" | "our"))
+        words.iter().any(|word| {
+            matches!(
+                word.text.as_str(),
+                "i" | "i'm" | "i've" | "i'll" | "my" | "we" | "our"
+            )
+        })
     });
     let form = match (asks, speaks) {
         (true, _) => "asks",

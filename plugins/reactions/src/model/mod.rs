@@ -9,6 +9,7 @@ mod features;
 mod training;
 mod weights;
 
+use crate::english;
 use crate::reading::{Kind, Reading};
 use crate::seen::Seen;
 use crate::words::Word;
@@ -31,12 +32,19 @@ pub(crate) fn weigh(
 ) -> Option<Reading> {
     let knows = |word: &Word| weights::knows(weights::hash(&["w", &word.text]));
     let mut words = seen.speech.sentences.iter().flat_map(|one| &one.words);
-    if !words.any(knows) {
+    if seen.speech.word_count() <= 1 && !words.any(knows) {
         // A name, or another language.
         return reading;
     }
-    let chances = chances(seen, text, request, reply);
+    // Who is asked something tells of wishes and troubles that are not about the reply.
+    if seen.answers && reading.is_none() {
+        return None;
+    }
     let ruled = reading.as_ref().map_or(0.0, |reading| reading.score);
+    if ruled < 0.0 && english::repeats(text, request, reply) {
+        return reading;
+    }
+    let chances = chances(seen, text, request, reply);
     let least = |score: f32| match ruled * score {
         agree if agree > 0.0 => CONFIRMED,
         differ if differ < 0.0 => CONTRADICTED,
@@ -50,14 +58,16 @@ pub(crate) fn weigh(
         return None;
     };
     let score = if kind == Kind::Acceptance { 1.0 } else { -1.0 };
-    reading.filter(|reading| reading.score == score).or_else(|| {
-        Some(Reading {
-            score,
-            kind,
-            reason: format!("{}: by all words together", kind.name()),
-            is_concrete: false,
+    reading
+        .filter(|reading| reading.score == score)
+        .or_else(|| {
+            Some(Reading {
+                score,
+                kind,
+                reason: format!("{}: by all words together", kind.name()),
+                is_concrete: false,
+            })
         })
-    })
 }
 
 fn chances(seen: &Seen, text: &str, request: &str, reply: &str) -> Chances {

@@ -15,7 +15,10 @@ struct Example {
 }
 
 fn read(name: &str) -> String {
-    let path = format!("{}/../../benches/reactions/{name}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!(
+        "{}/../../benches/reactions/{name}",
+        env!("CARGO_MANIFEST_DIR")
+    );
     std::fs::read_to_string(path).unwrap()
 }
 
@@ -96,7 +99,9 @@ fn features() {
         let mut names = Vec::new();
         let mut rules = (0.0, String::new());
         if let Some(seen) = crate::spoken::see(&text, &request, reply) {
-            each(&seen, &text, &request, reply, &mut |pieces| names.push(pieces.concat()));
+            each(&seen, &text, &request, reply, &mut |pieces| {
+                names.push(pieces.concat())
+            });
             rules = seen.reading.map_or(rules, |read| (read.score, read.reason));
         }
         let line = serde_json::json!({
