@@ -1,4 +1,4 @@
-//! Extracts what a reaction wants changed as a hint, with rules and without a model.
+//! Extracts what a reaction wants changed as a hint, with rules and a small linear model.
 //!
 //! The crate `reactions` decides whether the reaction names something that a reply should contain, avoid or change: a
 //! correction, a missed request, another form, a wish for all further replies, or an error of a tool that names its cause. The

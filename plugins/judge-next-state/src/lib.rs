@@ -1,8 +1,8 @@
 //! Scores a turn by its next state: the user's next message and the results of tools.
 //!
-//! The crate `reactions` reads both by rules, in fourteen languages. Each that tells something is a vote of -1 or +1 with its
-//! reason; the reward is the majority, and a tie is a neutral 0. Without a vote the judge abstains: the host treats a reward
-//! of 0 without votes as an abstention. If nothing followed there is no verdict.
+//! The crate `reactions` reads both by rules, in fourteen languages, and English also by a small linear model. Each that tells
+//! something is a vote of -1 or +1 with its reason; the reward is the majority, and a tie is a neutral 0. Without a vote the
+//! judge abstains: the host treats a reward of 0 without votes as an abstention. If nothing followed there is no verdict.
 //!
 //! The rules abstain in doubt. They do not assess the response itself, and text about scores has no effect on the verdict.
 

@@ -53,6 +53,35 @@ pub(crate) enum Cue {
 }
 
 impl Cue {
+    /// Its name for the model.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Cue::Skip => "skip",
+            Cue::Mock => "mock",
+            Cue::MockWeak => "mockweak",
+            Cue::Blame => "blame",
+            Cue::Missed => "missed",
+            Cue::Fix => "fix",
+            Cue::Redo => "redo",
+            Cue::Form => "form",
+            Cue::Refusal => "refusal",
+            Cue::RefusalWeak => "refusalweak",
+            Cue::Thanks => "thanks",
+            Cue::Praise => "praise",
+            Cue::Works => "works",
+            Cue::Accept => "accept",
+            Cue::Understood => "understood",
+            Cue::Next => "next",
+            Cue::Standing => "standing",
+            Cue::Unsure => "unsure",
+            Cue::But => "but",
+            Cue::Aside => "aside",
+            Cue::Asking => "asking",
+            Cue::Task => "task",
+            Cue::Not => "not",
+        }
+    }
+
     /// Speaks against the reply.
     pub(crate) fn is_negative(self) -> bool {
         matches!(

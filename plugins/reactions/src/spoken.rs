@@ -9,6 +9,7 @@ use crate::doubt;
 use crate::english;
 use crate::facts;
 use crate::languages::Language;
+use crate::model;
 use crate::quotations::{ends, is_question, masked_for_english, without_quotations};
 use crate::reading::{Kind, Reading};
 use crate::scan::Scan;
@@ -42,8 +43,14 @@ pub(crate) fn see(text: &str, request: &str, reply: &str) -> Option<Seen> {
     if seen.language == Language::English {
         seen.reading = match seen.reading.take() {
             Some(reading) if reading.reason.starts_with("pastes") => Some(reading),
-            Some(reading) => doubt::settle(reading, &seen),
-            None => facts::read(&seen, request, reply),
+            Some(reading) => {
+                let settled = doubt::settle(reading, &seen);
+                model::weigh(settled, &seen, &text, request, reply)
+            }
+            None => {
+                let fact = facts::read(&seen, request, reply);
+                model::weigh(fact, &seen, &text, request, reply)
+            }
         };
     }
     Some(seen)

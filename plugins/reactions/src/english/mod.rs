@@ -57,6 +57,11 @@ pub(crate) fn votes(text: &str, request: &str, reply: &str) -> Vec<Vote> {
     votes
 }
 
+/// Whether the reaction is the request again.
+pub(crate) fn repeats(text: &str, request: &str, reply: &str) -> bool {
+    repetition::vote(text, request, reply).is_some()
+}
+
 /// A question or task about something else, or what another person said: its praise and blame are not about the reply.
 fn is_material(sentence: &Sentence) -> bool {
     let points = occurs(

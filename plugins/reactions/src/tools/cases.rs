@@ -128,6 +128,18 @@ fn a_failure_that_names_its_cause_is_concrete() {
 }
 
 #[test]
+fn the_number_of_tests_run_is_no_number_of_failures() {
+    for (failures, passed) in [(0, true), (2, false)] {
+        let text = format!("Tests run: 12, Failures: {failures}, Errors: 0, Skipped: 3");
+        assert_eq!(
+            matches!(read(&text, ""), Sign::Worked(..)),
+            passed,
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn both_ends_of_a_huge_result_are_read() {
     let text = format!(
         "{}\nexit code: 1",

@@ -140,7 +140,11 @@ fn count_before(line: &str, names: &[&str]) -> Option<u64> {
         if after.starts_with(char::is_alphabetic) {
             return None;
         }
+        // "Tests run: 33, Failures: 0" counts no 33 failures.
         let word = before.split_whitespace().last()?;
+        if word.ends_with(',') {
+            return None;
+        }
         word.trim_matches(|c: char| !c.is_ascii_digit())
             .parse()
             .ok()
