@@ -41,7 +41,11 @@ pub(crate) fn weigh(
         return None;
     }
     let ruled = reading.as_ref().map_or(0.0, |reading| reading.score);
-    if ruled < 0.0 && english::repeats(text, request, reply) {
+    // The model takes a "No" before a sentence for a negation in it.
+    let first = seen.speech.sentences.first().map(|one| one.word(0));
+    let objects = matches!(first, Some("no" | "nope" | "nah"));
+    let repeats = || ends_with(text, request) || english::repeats(text, request, reply);
+    if ruled < 0.0 && (objects || repeats()) {
         return reading;
     }
     let chances = chances(seen, text, request, reply);
@@ -70,6 +74,16 @@ pub(crate) fn weigh(
         })
 }
 
+/// Whether a reaction ends with the request itself: after a complaint, the person asks again.
+fn ends_with(text: &str, request: &str) -> bool {
+    let letters = |text: &str| -> String {
+        let kept = text.chars().filter(|c| c.is_alphanumeric());
+        kept.flat_map(char::to_lowercase).collect()
+    };
+    let request = letters(request);
+    !request.is_empty() && letters(text).ends_with(&request)
+}
+
 fn chances(seen: &Seen, text: &str, request: &str, reply: &str) -> Chances {
     let mut found = Vec::with_capacity(128);
     features::each(seen, text, request, reply, &mut |pieces| {
@@ -78,4 +92,32 @@ fn chances(seen: &Seen, text: &str, request: &str, reply: &str) -> Chances {
     found.sort_unstable();
     found.dedup();
     weights::chances(&found)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::of_user;
+
+    #[test]
+    fn a_complaint_that_ends_with_the_request_is_left_to_the_rules() {
+        let request = "Is it so?";
+        let text = "No, that is wrong. Please answer in one short French sentence. Is it so?";
+        let reading = of_user(text, request, "It is so").expect("it is a complaint");
+        assert!(reading.score < 0.0 && reading.is_concrete, "{reading:?}");
+        assert_eq!(of_user("Is it so?", "Why is it so?", "It is."), None);
+    }
+
+    #[test]
+    fn an_objection_that_begins_with_no_is_left_to_the_rules() {
+        for text in [
+            "No, that is wrong.",
+            "no that's wrong",
+            "Nope, that is not right.",
+        ] {
+            let reading = of_user(text, "What is 3 plus 4?", "It is 8.").expect(text);
+            assert!(reading.score < 0.0, "{text}: {reading:?}");
+        }
+        let fine = of_user("No worries, that works!", "Is it so?", "Sorry, it is so.");
+        assert!(fine.is_none_or(|reading| reading.score > 0.0));
+    }
 }

@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""A person with an unspoken wish talks to `clawhost run`; how soon do first replies meet it, and what is lost?
+
+    benches/unspoken_wish.py --program target/release/clawhost --model ./SmolLM2-135M-Instruct.Q4_1.gguf --device cuda:0 --seeds 1,2,3,4,5
+    benches/unspoken_wish.py --program target/release/clawhost --model ... --arms control,default --wish bullets --json
+
+Each arm and seed has a server of its own. The person asks everyday questions, never states the wish in advance, complains until
+a reply has the form (three replies at most), and says thanks. Between rounds of four conversations it waits until nothing is
+queued to be judged or trained. Afterwards explicit requests for long texts show what was forgotten. Questions, words and scorers
+are independent of those of `clawhost eval personalize`, whose person also wants the question answered.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import pathlib
+import random
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+QUESTIONS = """What should I cook with potatoes tonight?|Why is the sky blue?|How do I get better at chess?|What is a good name for a cat?
+How do I clean a rusty pan?|What is the difference between a lake and a pond?|How can I sleep better?|What makes bread rise?
+Tell me about the moon.|How do I start running?|What is a good gift for my mother?|Why do cats purr?|How does a bicycle stay upright?
+What should I pack for a beach trip?|How do I keep my plants alive?|What is photosynthesis?|How do I make a good cup of coffee?
+Why do leaves change colour?|What is the best way to learn a language?|How do I write a thank-you note?|What is a volcano?
+How can I save money each month?|Why do we dream?|What is the use of a compass?|How do I calm down before an exam?
+What do bees do all day?|How do I fix a squeaky door?|What is inflation?|How do I take better photos?|Why is exercise good for us?
+What is a healthy breakfast?|How do ships float?|What can I do on a rainy day?|How do I make friends in a new city?
+What is a black hole?|How do I teach my dog to sit?|Why does ice float?|What is the purpose of a museum?|How do I choose a good book?
+What causes thunder?|How do I remove a coffee stain?|What is a good hobby for winter?|Why do we yawn?|How do I plan a birthday party?
+What is recycling?|How do magnets work?|What should I know before camping?|How do I keep bananas fresh?|Why is the ocean salty?
+What is a good way to start the day?|How do airplanes fly?|What is a good way to say sorry?|How do I stop being late?
+What are stars made of?|How do I organise my desk?|Why do onions make us cry?|How do I grow tomatoes?|How do I learn to swim?"""
+QUESTIONS = QUESTIONS.replace("\n", "|").split("|")
+GREETINGS = ["", "Hi! ", "Hello, ", "Quick question: ", "Hey, ", "Good morning. "]
+THANKS = ["Thanks, that is exactly how I like it.", "Perfect, thank you!", "Great, that is just what I wanted. Thanks."]
+LONG = ["Write a long story about a dragon.", "Explain in detail, in several paragraphs, how rain forms.",
+        "Write a detailed essay about trains.", "Give me a long list of fifteen animals.", "Describe a market in a long text.",
+        "Write a long letter to a friend about summer.", "Explain in great detail how a watch works.", "Write a long poem about the sea."]
+
+
+def short(text):
+    words = len(text.split())
+    sentences = [part for part in re.split(r"(?<=[.!?])\s+", text.strip()) if part]
+    if words < 3:
+        return 0.0
+    return 1.0 if words <= 25 and len(sentences) <= 2 else 0.5 if words <= 40 else 0.0
+
+
+def bullets(text):
+    items = len(re.findall(r"(?m)^\s*(?:[-*•]|\d+[.)])\s+\S", text))
+    return 1.0 if items >= 3 else 0.5 if items == 2 else 0.0
+
+
+WISHES = {
+    "short": (short, ["That is far too long. Answer in one short sentence.", "Too long! Please just tell me in one short sentence.",
+                      "I don't want to read all that. One short sentence, please."]),
+    "bullets": (bullets, ["Hard to read. Please write it as a list of points.", "Can you put that in a bulleted list instead?",
+                          "Please give me that as a numbered list."]),
+}
+
+REHEARSAL = ["Write a detailed report about bridges.", "Explain step by step, at length, how to change a tyre.",
+             "Write three paragraphs about the sun.", "Give me a long description of a castle.", "List ten fruits.",
+             "Write a long email to my boss about holidays.", "Tell me a joke.", "What is 12 plus 30?",
+             "Translate 'good night' into French.", "Write a short poem about rain.", "Explain gravity to a child in detail.",
+             "Give me a table of three planets.", "Write a dialogue between two friends.", "Summarise the story of Cinderella in detail.",
+             "Write python code that adds two numbers.", "Describe how bread is made, with all steps."]
+# A step for each round of conversations, with four updates and without a KL penalty, as in the prototype.
+COMMON = ["training.batch_size=8", "training.min_batch_size=1", "training.max_wait=1s", "training.num_epochs=4",
+          "training.loss.kl_coef=0.0", "training.optimizer.learning_rate=5e-4", "training.advantage.min_advantage=0.0"]
+PAIRS_ALONE = ["training.method=hybrid", "training.teacher.reward_weight=0.0", "training.teacher.distillation_weight=0.0"]
+TOP_K = ["training.method=opd-topk", "training.teacher.top_k=64"]
+ACCEPTED = ["training.pairs.loss=sft", "training.pairs.per_update=8"]
+BARE = ["training.rehearsal.enabled=false"]
+REHEARSED = ["training.rehearsal.enabled=true", "training.rehearsal.contrary_share=0.0", "training.rehearsal.first_replies=16",
+             "training.rehearsal.new_replies=0", "training.rehearsal.replies_per_update=4", "training.rehearsal.coef=2.0"]
+ARMS = {
+    "control": ["training.enabled=false"],
+    "default": [],
+    "binary": COMMON + ["training.method=binary", "training.pairs.loss=none"] + BARE,
+    "redo-sft": COMMON + PAIRS_ALONE + ACCEPTED + BARE,
+    "opd-redo-sft-rehearsal": COMMON + TOP_K + ACCEPTED + REHEARSED,
+    "redo-dpo-rehearsal": COMMON + PAIRS_ALONE + ["training.pairs.loss=dpo"] + REHEARSED,
+}
+
+
+class Server:
+    """`clawhost run` with the configuration of an arm, on a free port."""
+
+    def __init__(self, args, arm, seed, directory):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        prompts = directory / "rehearsal.txt"
+        prompts.write_text("\n".join(REHEARSAL) + "\n")
+        keys = ARMS[arm] + [f"training.seed={seed}"] + args.set
+        if ARMS[arm][-len(REHEARSED):] == REHEARSED:
+            keys.append(f"training.rehearsal.prompts_file={prompts}")
+        command = [args.program, "run", "--device", args.device, "--port", str(port), "--data", str(directory / "data")]
+        command += ["--model", args.model] if args.model else []
+        command += [word for key in keys for word in ("--set", key)]
+        self.url, self.log = f"http://127.0.0.1:{port}", directory / "log"
+        self.process = subprocess.Popen(command, stdout=self.log.open("w"), stderr=subprocess.STDOUT)
+        while True:
+            try:
+                self.model = self.get("/v1/models")["data"][0]["id"]
+                return
+            except OSError:
+                if self.process.poll() is not None:
+                    sys.exit(f"the server of {arm} ended:\n{self.log.read_text()[-2000:]}")
+                time.sleep(0.3)
+
+    def get(self, path):
+        return json.load(urllib.request.urlopen(self.url + path, timeout=30))
+
+    def ask(self, messages, max_tokens):
+        body = {"model": self.model, "messages": messages, "max_tokens": max_tokens, "temperature": 0.7}
+        headers = {"content-type": "application/json"}
+        request = urllib.request.Request(self.url + "/v1/chat/completions", json.dumps(body).encode(), headers)
+        return json.load(urllib.request.urlopen(request, timeout=600))["choices"][0]["message"]["content"]
+
+    def settle(self):
+        """Waits until nothing is queued to be judged or trained."""
+        quiet = 0
+        while quiet < 2:
+            time.sleep(0.4)
+            health = self.get("/healthz")
+            judging, training = health["judging"], health["training"]
+            due = training["queued"] >= training.get("batch", sys.maxsize)
+            quiet = 0 if judging["ready"] or judging["running"] or training["running"] or due else quiet + 1
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(60)
+
+
+def talk(server, seed, number, question, wish):
+    """One conversation; returns the score of its first reply."""
+    score, complaints = WISHES[wish]
+    rng = random.Random(seed * 1000 + number)
+    messages, first = [{"role": "user", "content": rng.choice(GREETINGS) + question}], None
+    for _ in range(3):
+        reply = server.ask(messages, 96)
+        value = score(reply)
+        first = value if first is None else first
+        messages.append({"role": "assistant", "content": reply})
+        content = value == 1.0
+        messages.append({"role": "user", "content": rng.choice(THANKS if content else complaints)})
+        if content:
+            server.ask(messages, 96)
+            break
+    return first
+
+
+def run(args, arm, seed):
+    with tempfile.TemporaryDirectory() as directory:
+        server = Server(args, arm, seed, pathlib.Path(directory))
+        try:
+            questions = random.Random(seed).sample(QUESTIONS, len(QUESTIONS))
+            scores = []
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                for at in range(0, args.conversations, 4):
+                    numbers = range(at, min(at + 4, args.conversations))
+                    scores += pool.map(lambda i: talk(server, seed, i, questions[i % len(questions)], args.wish), numbers)
+                    server.settle()
+            words = [len(server.ask([{"role": "user", "content": text}], 160).split()) for text in LONG * 2]
+        finally:
+            server.stop()
+    row = {"arm": arm, "seed": seed, "wish": args.wish, "scores": scores, "first12": statistics.mean(scores[:12]),
+           "last12": statistics.mean(scores[-12:]), "long": statistics.mean(words)}
+    print(f"{arm} seed {seed}: {row['first12']:.2f} -> {row['last12']:.2f}, long {row['long']:.0f} words", file=sys.stderr)
+    return row
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", default="target/release/clawhost", help="the clawhost program")
+    parser.add_argument("--model", help="model directory or GGUF file; default: the model inside the program")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--wish", default="short", choices=WISHES)
+    parser.add_argument("--arms", default="control,default,opd-redo-sft-rehearsal,redo-dpo-rehearsal", help=", ".join(ARMS))
+    parser.add_argument("--seeds", default="1")
+    parser.add_argument("--conversations", type=int, default=36)
+    parser.add_argument("--jobs", type=int, default=1, help="servers at a time")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of all servers")
+    parser.add_argument("--json", action="store_true", help="print a JSON object for each server")
+    args = parser.parse_args()
+    unknown = set(args.arms.split(",")) - set(ARMS)
+    if unknown:
+        parser.error(f"no such arm: {', '.join(sorted(unknown))}; there are {', '.join(ARMS)}")
+    jobs = [(arm, int(seed)) for seed in args.seeds.split(",") for arm in args.arms.split(",")]
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        rows = list(pool.map(lambda job: run(args, *job), jobs))
+    for row in rows if args.json else []:
+        print(json.dumps(row))
+    for arm in args.arms.split(",") if not args.json else []:
+        mean = lambda key: statistics.mean(row[key] for row in rows if row["arm"] == arm)
+        print(f"{arm:26} first 12 {mean('first12'):.2f}  last 12 {mean('last12'):.2f}  long {mean('long'):.0f}")
+
+
+main()
