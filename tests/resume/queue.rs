@@ -63,7 +63,7 @@ min_batch_size = 60000
 const WORDS: [&str; 6] = [
     "Thanks, perfect!",
     "That's wrong, do it again please.",
-    "Please answer in one short sentence next time.",
+    "That is too long. Please answer in one short sentence.",
     "No, that is wrong. Show the steps, please.",
     "Great, thank you!",
     "Please write plain text without any lists.",
