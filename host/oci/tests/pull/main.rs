@@ -254,9 +254,9 @@ fn what_is_missing_or_something_else_is_named() {
 fn redirects_that_are_not_https_are_not_followed() {
     let (cache, registry) = (TempDir::new().unwrap(), Registry::start(Access::Token));
     let reference = registry.push(COMPONENT, &json!({}));
-    let elsewhere = Registry::start(Access::Open);
+    let other_host = Registry::start(Access::Open);
     for location in [
-        format!("http://{}/v2/me/judge/blobs/x", elsewhere.name()),
+        format!("http://{}/v2/me/judge/blobs/x", other_host.name()),
         "/v2/me/judge/blobs/x".to_owned(),
         "file:///etc/passwd".to_owned(),
     ] {
@@ -264,5 +264,5 @@ fn redirects_that_are_not_https_are_not_followed() {
         let (error, message) = rejection(&puller(cache.path()), &reference);
         assert!(matches!(error, OciError::Insecure { .. }), "{message}");
     }
-    assert!(elsewhere.requests().is_empty());
+    assert!(other_host.requests().is_empty());
 }
