@@ -12,15 +12,16 @@ mod weights;
 use crate::english;
 use crate::reading::{Kind, Reading};
 use crate::seen::Seen;
+use crate::spoken;
 use crate::words::Word;
 use weights::Chances;
 
-/// The least probability of a verdict that the rules have, too.
-const CONFIRMED: f32 = 0.75;
-/// The least probability of a verdict that the rules do not have.
-const ALONE: f32 = 0.85;
-/// The least probability of a verdict against that of the rules.
-const CONTRADICTED: f32 = 0.85;
+/// The least probability of a verdict.
+const CERTAIN: f32 = 0.85;
+/// The least probability of praise that the rules read, too: wrong praise harms less than a wrong complaint.
+const PRAISED: f32 = 0.75;
+/// Words of a short sentence.
+const SHORT: usize = 4;
 
 /// The reading that remains of the one of the rules.
 pub(crate) fn weigh(
@@ -45,18 +46,15 @@ pub(crate) fn weigh(
     let first = seen.speech.sentences.first().map(|one| one.word(0));
     let objects = matches!(first, Some("no" | "nope" | "nah"));
     let repeats = || ends_with(text, request) || english::repeats(text, request, reply);
-    if ruled < 0.0 && (objects || repeats()) {
+    let complains = || complains_first(text, request, reply);
+    if ruled < 0.0 && (objects || repeats() || complains()) {
         return reading;
     }
     let chances = chances(seen, text, request, reply);
-    let least = |score: f32| match ruled * score {
-        agree if agree > 0.0 => CONFIRMED,
-        differ if differ < 0.0 => CONTRADICTED,
-        _ => ALONE,
-    };
-    let kind = if chances.against >= least(-1.0) {
+    let praise = if ruled > 0.0 { PRAISED } else { CERTAIN };
+    let kind = if chances.against >= CERTAIN {
         Kind::Complaint
-    } else if chances.accepts >= least(1.0) {
+    } else if chances.accepts >= praise {
         Kind::Acceptance
     } else {
         return None;
@@ -84,6 +82,18 @@ fn ends_with(text: &str, request: &str) -> bool {
     !request.is_empty() && letters(text).ends_with(&request)
 }
 
+/// Whether a reaction begins with a short sentence that is a complaint by itself: another request after it, which the model
+/// takes for a new topic, changes nothing.
+fn complains_first(text: &str, request: &str, reply: &str) -> bool {
+    let Some((first, _)) = text.split_once(['.', '!', '\n']) else {
+        return false;
+    };
+    first.split_whitespace().count() <= SHORT
+        && spoken::see(first, request, reply)
+            .and_then(|seen| seen.reading)
+            .is_some_and(|reading| reading.score < 0.0)
+}
+
 fn chances(seen: &Seen, text: &str, request: &str, reply: &str) -> Chances {
     let mut found = Vec::with_capacity(128);
     features::each(seen, text, request, reply, &mut |pieces| {
@@ -97,6 +107,21 @@ fn chances(seen: &Seen, text: &str, request: &str, reply: &str) -> Chances {
 #[cfg(test)]
 mod tests {
     use crate::of_user;
+
+    #[test]
+    fn a_verdict_stays_one_when_another_request_follows() {
+        let request = "Please write the word lantern into note.txt.";
+        let reply = "Done. note.txt says lantern.";
+        for (score, text) in [
+            (-1.0, "That is wrong. Write the word harbor into list.txt."),
+            (-1.0, "Not helpful. What is the capital of Peru?"),
+            (1.0, "Thank you. Now read note.txt to me."),
+            (1.0, "Thanks, that is right."),
+        ] {
+            let reading = of_user(text, request, reply).expect(text);
+            assert_eq!(reading.score, score, "{text}: {reading:?}");
+        }
+    }
 
     #[test]
     fn a_complaint_that_ends_with_the_request_is_left_to_the_rules() {
