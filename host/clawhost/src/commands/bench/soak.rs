@@ -138,7 +138,8 @@ pub(super) fn run(args: &SoakArgs) -> Result<ExitCode> {
         |config| {
             config.engine.device = args.device;
             config.engine.kv_cache_memory = Some(args.kv_cache_memory);
-            config.engine.max_num_seqs = config.engine.max_num_seqs.max(streams.min(64));
+            // One more than the streams: a request sent at a publication is not to wait for a slot.
+            config.engine.max_num_seqs = config.engine.max_num_seqs.max(streams.min(64) + 1);
             config.engine.max_waiting_requests =
                 config.engine.max_waiting_requests.max(2 * streams);
             config.server.max_concurrent_requests =
