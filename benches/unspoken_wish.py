@@ -58,11 +58,32 @@ def bullets(text):
     return 1.0 if items >= 3 else 0.5 if items == 2 else 0.0
 
 
+def captain(text):
+    return 1.0 if re.search(r"\bcaptain\b", text, re.IGNORECASE) else 0.0
+
+
+def story(text):
+    return 1.0 if "once upon a time" in text[:80].lower() else 0.0
+
+
+def dialogue(text):
+    speakers = re.findall(r"(?m)^\W*([A-Z][\w ]{0,20}?)\W{0,3}:\s*\S", text)
+    return 1.0 if len(speakers) >= 4 and len(set(speakers)) == 2 else 0.5 if len(speakers) >= 2 else 0.0
+
+
 WISHES = {
     "short": (short, ["That is far too long. Answer in one short sentence.", "Too long! Please just tell me in one short sentence.",
                       "I don't want to read all that. One short sentence, please."]),
     "bullets": (bullets, ["Hard to read. Please write it as a list of points.", "Can you put that in a bulleted list instead?",
                           "Please give me that as a numbered list."]),
+    "captain": (captain, ["You did not call me captain. Please address me as captain.", "Please call me captain when you answer me.",
+                          "I want to be addressed as captain. Please do that."]),
+    "story": (story, ["Too dry. Please tell it as a story that begins with \"Once upon a time\".",
+                      "Not like that. Make it a fairy tale that starts with \"Once upon a time\".",
+                      "I don't like that. Tell me a story instead that begins with \"Once upon a time\"."]),
+    "dialogue": (dialogue, ["Boring. Please write it as a dialogue between two people.",
+                            "I don't like that. Write a conversation between Ann and Ben about it, with their names in front.",
+                            "Not like that. Please answer as a dialogue between two friends, with names and colons."]),
 }
 
 REHEARSAL = ["Write a detailed report about bridges.", "Explain step by step, at length, how to change a tyre.",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reinforcement learning in the four environments, with and without a step judge: a table and a plot.
+"""Reinforcement learning in the environments, with and without a step judge: a table and a plot.
 
     cargo build --release
     python3 benches/environments/learning.py --clawhost target/release/clawhost --seeds 3 --out learning.jsonl
@@ -20,8 +20,14 @@ import subprocess
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Grants of the component, and episodes at a time: a browser needs more memory than a shell.
-ENVIRONMENTS = {"toolcall": ([], 64), "terminal": (["sandbox"], 64), "swe": (["sandbox"], 64), "gui": (["display"], 16)}
+# The component, its tasks, its grants, and episodes at a time: a browser needs more memory than a shell.
+ENVIRONMENTS = {
+    "toolcall": ("toolcall", "toolcall/tasks.jsonl", [], 64),
+    "terminal": ("terminal", "terminal/tasks.jsonl", ["sandbox"], 64),
+    "swe": ("swe", "swe/tasks.jsonl", ["sandbox"], 64),
+    "gui": ("gui", "gui/tasks.jsonl", ["display"], 16),
+    "quiz": ("python", "python/examples/quiz.jsonl", ["sandbox"], 64),
+}
 ARMS = {"outcome": [], "outcome + votes": ["--step-judge", str(ROOT / "plugins/artifacts/judge-step.wasm"), "--step-coef", "0.5"]}
 SPLITS = {"train": "train", "held-out": "held out"}
 # Quantiles of the t distribution for a 95 % interval of the mean of two and more seeds.
@@ -30,9 +36,9 @@ COLOURS = {"outcome": "#2563eb", "outcome + votes": "#d97706"}
 
 
 def run(program, environment, arm, seed, options):
-    grants, parallel = ENVIRONMENTS[environment]
-    component = ROOT / f"plugins/artifacts/environment-{environment}.wasm"
-    tasks = ROOT / f"environments/{environment}/tasks.jsonl"
+    component, tasks, grants, parallel = ENVIRONMENTS[environment]
+    component = ROOT / f"plugins/artifacts/environment-{component}.wasm"
+    tasks = ROOT / "environments" / tasks
     with tempfile.TemporaryDirectory() as folder:
         data = os.path.join(folder, "data")
         if grants:
@@ -57,7 +63,7 @@ def measure(options):
     done = {(one["environment"], one["arm"], one["seed"]) for one in known}
     for seed in range(options.seeds):
         for environment in options.environments.split(","):
-            for arm in ARMS:
+            for arm in options.arms.split(","):
                 if (environment, arm, seed) in done:
                     continue
                 shown = run(options.clawhost, environment, arm, seed, options)
@@ -141,6 +147,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clawhost", default="target/release/clawhost")
     parser.add_argument("--environments", default=",".join(ENVIRONMENTS))
+    parser.add_argument("--arms", default=",".join(ARMS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--eval-samples", type=int, default=4)

@@ -44,6 +44,10 @@ pub(crate) const WISHES: &[&str] = padded![
     "as markdown" "in markdown" "no markdown" "as csv" "in one sentence" "in one line" "in one paragraph"
     "in two sentences" "in three sentences" "in a sentence" "step by step" "put it in" "put that in" "format it"
     "reformat" "translate it" "translate that" "in english" "in german" "in french" "in spanish" "just the" "only the"
+    "short sentence" "one sentence" "two sentences" "one line" "one paragraph" "call me" "address me" "addressed as"
+    "be called" "use my name" "as a story" "as a tale" "a fairy tale" "a story instead" "as a poem" "as a letter"
+    "as a dialogue" "a dialogue between" "a conversation between" "begin with" "begins with" "start with" "starts with"
+    "end with" "ends with" "please answer" "please write" "please give" "please tell" "answer in" "reply in"
 ];
 
 /// Phrases that exclude a wish, whatever else the sentence contains: the user keeps the response or does it alone.

@@ -93,7 +93,7 @@ fn of_user(turn: &Turn, said: &[String]) -> Option<Wish> {
         return None;
     }
     let wish = wish::read(&sentences);
-    let explained = read.kind == Kind::Complaint && wish.is_some();
+    let explained = read.kind != Kind::Redo && wish.is_some();
     if !read.is_concrete && (read.score >= 0.0 || !explained) {
         return None;
     }
