@@ -93,27 +93,25 @@ fn position(text: &str) -> Option<Position> {
 
 /// The tool as it is offered.
 pub(crate) fn spec() -> ToolSpec {
-    ToolSpec {
-        name: TOOL.to_owned(),
-        description: "Uses the mouse and the keyboard of a browser, and returns the page's elements. Elements in view have a \
+    ToolSpec::of_object(
+        TOOL,
+        "Uses the mouse and the keyboard of a browser, and returns the page's elements. Elements in view have a \
             mark, the number in brackets, and the pixel at their middle. Give `mark` or `coordinate` to actions of the mouse. \
             `left_click_drag` drags from `from_mark` or `from_coordinate` (default: where the mouse is). `scroll` and \
             `hscroll` turn the wheel by `pixels`: positive is up and right. `key` presses the chord `keys`, `type` types `text`, \
             `wait` waits for `time` seconds, `navigate` shows the page `url`. `terminate` ends the task with a `status`; \
-            say `infeasible` if it cannot be done."
-            .to_owned(),
-        parameters: concat!(
-            r#"{"type":"object","properties":{"action":{"type":"string","enum":["left_click","right_click","middle_click","#,
+            say `infeasible` if it cannot be done.",
+        concat!(
+            r#""action":{"type":"string","enum":["left_click","right_click","middle_click","#,
             r#""double_click","mouse_move","left_click_drag","scroll","hscroll","type","key","wait","navigate","terminate"]},"#,
             r#""mark":{"type":"integer"},"coordinate":{"type":"array","items":{"type":"number"}},"#,
             r#""from_mark":{"type":"integer"},"from_coordinate":{"type":"array","items":{"type":"number"}},"#,
             r#""pixels":{"type":"number"},"text":{"type":"string"},"keys":{"type":"array","items":{"type":"string"}},"#,
             r#""time":{"type":"number"},"url":{"type":"string"},"#,
-            r#""status":{"type":"string","enum":["success","failure","infeasible"]}},"#,
-            r#""required":["action"],"additionalProperties":false}"#
-        )
-        .to_owned(),
-    }
+            r#""status":{"type":"string","enum":["success","failure","infeasible"]}"#,
+        ),
+        r#""action""#,
+    )
 }
 
 /// The action of a call's arguments.

@@ -172,10 +172,7 @@ impl Gui {
     /// The result of a tool call, or what was wrong with it.
     fn call(&mut self, call: &ToolCall) -> Result<String, PluginError> {
         if call.name != TOOL {
-            return Ok(format!(
-                "error: there is no tool `{}`; the tool is {TOOL}",
-                call.name
-            ));
+            return Ok(call.unknown_tool(&[TOOL]));
         }
         if self.over {
             return Ok("error: the task is ended".to_owned());

@@ -84,13 +84,7 @@ impl Tool {
                 "",
             ),
         };
-        ToolSpec {
-            name: self.name().to_owned(),
-            description: description.to_owned(),
-            parameters: format!(
-                r#"{{"type":"object","properties":{{{properties}}},"required":[{required}],"additionalProperties":false}}"#
-            ),
-        }
+        ToolSpec::of_object(self.name(), description, properties, required)
     }
 }
 
@@ -101,11 +95,7 @@ impl Swe {
         let tool = self.work.tools.iter().find(|tool| tool.name() == call.name);
         let Some(tool) = tool.copied() else {
             let offered: Vec<&str> = self.work.tools.iter().map(|tool| tool.name()).collect();
-            return Ok(format!(
-                "error: there is no tool `{}`; the tools are: {}",
-                call.name,
-                offered.join(", ")
-            ));
+            return Ok(call.unknown_tool(&offered));
         };
         if self.submitted {
             return Ok("error: the task is submitted".to_owned());

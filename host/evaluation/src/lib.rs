@@ -64,7 +64,7 @@ pub use self::personalize::{
     Arm, Cell, CellError, CellRecord, Figures, PersonalizeOptions, PersonalizeOutcome, ProbeChange,
     ProbeResult, Target, TargetBounds, TrainingFacts, run_cell, run_pair,
 };
-pub use self::plot::{Band, Glyphs, Series, SvgOptions, TerminalOptions, svg, terminal};
+pub use self::plot::{Band, Glyphs, Series, SvgOptions, TerminalOptions, escape, svg, terminal};
 pub use self::reactions::{
     LabelCounts, ReactionAnswer, ReactionFigures, ReactionItem, ReactionReport, ReactionRole,
     ReactionsError, parse_reactions,

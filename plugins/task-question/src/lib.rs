@@ -83,13 +83,13 @@ impl Tool {
             }
         };
         let argument = self.argument();
-        ToolSpec {
-            name: self.name().to_owned(),
-            description: description.to_owned(),
-            parameters: format!(
-                r#"{{"type":"object","properties":{{"{argument}":{{"type":"string"}}}},"required":["{argument}"],"additionalProperties":false}}"#
-            ),
-        }
+        let properties = format!(r#""{argument}":{{"type":"string"}}"#);
+        ToolSpec::of_object(
+            self.name(),
+            description,
+            &properties,
+            &format!(r#""{argument}""#),
+        )
     }
 }
 
@@ -250,11 +250,7 @@ impl<I: Interpreter> Question<I> {
         let tool = self.tools.iter().find(|tool| tool.name() == call.name);
         let Some(tool) = tool.copied() else {
             let offered: Vec<&str> = self.tools.iter().map(|tool| tool.name()).collect();
-            return Ok(format!(
-                "error: there is no tool `{}`; the tools are: {}",
-                call.name,
-                offered.join(", ")
-            ));
+            return Ok(call.unknown_tool(&offered));
         };
         let argument = tool.argument();
         let arguments = task_json::parse(&call.arguments);

@@ -1,6 +1,6 @@
 //! Helpers to read and create conversations.
 
-use crate::{Message, Part, PluginError, Role, ToolCall, Trajectory, Turn};
+use crate::{Message, Part, PluginError, Role, ToolCall, ToolSpec, Trajectory, Turn};
 
 impl Message {
     /// Creates a message with one text part.
@@ -34,6 +34,38 @@ impl Message {
             })
             .collect();
         texts.join("\n")
+    }
+}
+
+impl ToolSpec {
+    /// Creates a tool whose argument is a JSON object with these members and no others.
+    ///
+    /// `properties` and `required` are the contents of the object and of the array in its JSON schema, such as
+    /// `"path":{"type":"string"}` and `"path"`.
+    pub fn of_object(
+        name: impl Into<String>,
+        description: impl Into<String>,
+        properties: &str,
+        required: &str,
+    ) -> ToolSpec {
+        ToolSpec {
+            name: name.into(),
+            description: description.into(),
+            parameters: format!(
+                r#"{{"type":"object","properties":{{{properties}}},"required":[{required}],"additionalProperties":false}}"#
+            ),
+        }
+    }
+}
+
+impl ToolCall {
+    /// What a policy reads that calls a tool other than those that are offered.
+    pub fn unknown_tool(&self, offered: &[&str]) -> String {
+        format!(
+            "error: there is no tool `{}`; the tools are: {}",
+            self.name,
+            offered.join(", ")
+        )
     }
 }
 

@@ -1,7 +1,6 @@
 //! `clawhost run --tls-cert --tls-key` serves https to a client that trusts the certificate.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 
 use reqwest::ClientBuilder;
@@ -9,16 +8,7 @@ use tempfile::TempDir;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// A running program, killed on drop.
-struct Program(Child);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // It may have exited already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use crate::server::Program;
 
 #[tokio::test]
 async fn chat_completions_are_served_over_https() {
@@ -31,24 +21,15 @@ async fn chat_completions_are_served_over_https() {
         certificate.signing_key.serialize_pem(),
     )
     .unwrap();
-    let mut program = Program(
+    let (_program, url) = Program::serve(
         Command::new(env!("CARGO_BIN_EXE_clawhost"))
             .args(["run", "--no-train", "--port", "0", "--data", "data"])
             .args(["--tls-cert", "cert.pem", "--tls-key", "key.pem"])
             .env_remove("CLAWHOST_API_KEY")
-            .current_dir(dir.path())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap(),
+            .current_dir(dir.path()),
     );
-    let lines = BufReader::new(program.0.stdout.take().unwrap()).lines();
-    let url = lines.map_while(Result::ok).find_map(|line| {
-        let mut words = line.split([' ', ',']);
-        words
-            .find(|word| word.starts_with("https://"))
-            .map(str::to_owned)
-    });
-    let url = format!("{}/chat/completions", url.unwrap());
+    assert!(url.starts_with("https://"), "{url}");
+    let url = format!("{url}/chat/completions");
 
     let mut roots = RootCertStore::empty();
     roots.add(certificate.cert.der().clone()).unwrap();

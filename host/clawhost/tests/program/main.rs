@@ -21,6 +21,7 @@ mod machines;
 mod oci;
 #[cfg(target_os = "linux")]
 mod python_class;
+mod server;
 #[cfg(target_os = "linux")]
 mod swe;
 mod train_episodes;

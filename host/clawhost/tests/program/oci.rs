@@ -1,9 +1,8 @@
 //! `oci://REGISTRY/NAME@sha256:DIGEST` in place of a plugin's file: pulled once, then the same as a file.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,16 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// A running program, killed on drop.
-struct Program(Child);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // It may have exited already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use crate::server::Program;
 
 fn component() -> &'static [u8] {
     embedded_component("judge-next-state").unwrap()
@@ -110,21 +100,15 @@ fn a_plugin_from_a_registry_is_used_like_a_file_also_without_the_registry() {
     let stderr = String::from_utf8(missing.stderr).unwrap();
     assert!(stderr.contains("cannot reach 127.0.0.1:"), "{stderr}");
 
-    let mut program = Program(
-        command(home)
-            .args(["run", "--no-train", "--port", "0", "--plugin", &reference])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap(),
-    );
-    let lines = BufReader::new(program.0.stdout.take().unwrap()).lines();
-    let url = lines.map_while(Result::ok).find_map(|line| {
-        let mut words = line.split([' ', ',']);
-        words
-            .find(|word| word.starts_with("http://"))
-            .map(str::to_owned)
-    });
-    let url = format!("{}/plugins/reload", url.unwrap());
+    let (_program, url) = Program::serve(command(home).args([
+        "run",
+        "--no-train",
+        "--port",
+        "0",
+        "--plugin",
+        &reference,
+    ]));
+    let url = format!("{url}/plugins/reload");
     let status: Value = Runtime::new().unwrap().block_on(async {
         let client = clawhost_http::client().build().unwrap();
         let request = client.post(&url).json(&Value::Null);

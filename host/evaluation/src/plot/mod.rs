@@ -7,6 +7,6 @@ mod svg;
 mod terminal;
 
 pub use self::series::{Band, Series};
-pub use self::svg::{SvgOptions, svg};
-pub(crate) use self::svg::{escape, standalone};
+pub(crate) use self::svg::standalone;
+pub use self::svg::{SvgOptions, escape, svg};
 pub use self::terminal::{Glyphs, TerminalOptions, terminal};

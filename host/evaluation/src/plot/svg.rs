@@ -211,8 +211,9 @@ fn legend(out: &mut String, series: &[Series]) {
     }
 }
 
-/// Escapes text for HTML and SVG, also in attributes.
-pub(crate) fn escape(text: &str) -> String {
+/// Escapes text for HTML and SVG, also in quoted attributes. Control characters are replaced, and so are those that reorder
+/// the text around them.
+pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -221,8 +222,9 @@ pub(crate) fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // Control characters other than white space are not valid on a page.
-            c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{FFFD}'),
+            '\n' | '\t' => out.push(c),
+            '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => out.push('\u{FFFD}'),
+            c if c.is_control() => out.push('\u{FFFD}'),
             c => out.push(c),
         }
     }
@@ -275,6 +277,15 @@ mod tests {
         let points = band.split('"').nth(3).unwrap();
         let heights: Vec<&str> = points.split([' ', ',']).skip(1).step_by(2).collect();
         assert_eq!(heights, ["145.0", "34.0", "145.0", "256.0"], "{points}");
+    }
+
+    #[test]
+    fn text_is_escaped_and_has_no_control_characters() {
+        let hostile = "</title><script>'\"&\u{1b}[2J\u{202E}\r\n";
+        assert_eq!(
+            escape(hostile),
+            "&lt;/title&gt;&lt;script&gt;&#39;&quot;&amp;\u{FFFD}[2J\u{FFFD}\u{FFFD}\n"
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The frame of a page, and escaping.
+//! The frame of a page.
 //!
 //! The policy of a page forbids everything but images of its own origin and the one style sheet, whose hash it names. So a
 //! mistake in escaping shows wrong text, and runs and fetches nothing.
@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use clawhost_evaluation::escape;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
@@ -40,26 +41,6 @@ pub(super) fn document(title: &str, refresh: Option<u32>, body: &str) -> String 
     )
 }
 
-/// Escapes text for HTML and SVG, also in quoted attributes. Control characters are replaced, and so are those that reorder
-/// the text around them.
-pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            '\n' | '\t' => out.push(c),
-            '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => out.push('\u{FFFD}'),
-            c if c.is_control() => out.push('\u{FFFD}'),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
 /// A time in UTC.
 pub(super) fn time(ms: i64) -> String {
     let time = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::UNIX_EPOCH);
@@ -87,15 +68,6 @@ pub(super) fn duration(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn text_is_escaped_and_has_no_control_characters() {
-        let hostile = "</title><script>'\"&\u{1b}[2J\u{202E}\r\n";
-        assert_eq!(
-            escape(hostile),
-            "&lt;/title&gt;&lt;script&gt;&#39;&quot;&amp;\u{FFFD}[2J\u{FFFD}\u{FFFD}\n"
-        );
-    }
 
     #[test]
     fn the_policy_allows_the_style_sheet_and_no_script() {

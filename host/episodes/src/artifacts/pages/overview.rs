@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use clawhost_evaluation::escape;
+
 use super::super::entry::{Entry, State, bounded};
 use super::super::files::{PAGE, encode};
 use super::REFRESH_SECONDS;
-use super::html::{document, duration, escape, time};
+use super::html::{document, duration, time};
 use super::plot::{self, mean};
 
 /// Episodes that are listed.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
+use clawhost_evaluation::escape;
 use clawhost_plugins::{Message, Part, Role};
 use serde::Deserialize;
 
@@ -13,7 +14,7 @@ use super::super::episode::Line;
 use super::super::files::{Ends, INDEX, OUTCOME, REPORT, TRANSCRIPT, read_ends};
 use super::super::images;
 use super::REFRESH_SECONDS;
-use super::html::{document, escape, time};
+use super::html::{document, time};
 use super::overview::{Columns, state};
 
 /// Bytes of a transcript and of a report on a page.
