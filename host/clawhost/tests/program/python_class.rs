@@ -13,6 +13,8 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_clawhost");
 const PYTHON: &[u8] = include_bytes!("../../../../plugins/artifacts/environment-python.wasm");
 const TASKS: &str = include_str!("../../../../environments/python/examples/tasks.jsonl");
 const GUESS: &str = include_str!("../../../../environments/python/examples/guess.py");
+const QUIZ_TASKS: &str = include_str!("../../../../environments/python/examples/quiz.jsonl");
+const QUIZ: &str = include_str!("../../../../environments/python/examples/quiz.py");
 
 fn fixture(profile: &str) -> Option<Fixture> {
     if !Path::new("/usr/bin/python3").exists() {
@@ -70,6 +72,35 @@ async fn a_class_of_gymnasium_is_an_environment() {
     assert_eq!((outcome.reward, outcome.success), (0.0, Some(true)));
     episode.close().await.outcome.unwrap();
     assert_eq!(fixture.left().await, Vec::<PathBuf>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quiz_is_graded_at_its_end() {
+    let Some(fixture) = fixture("") else {
+        return;
+    };
+    let tasks = QUIZ_TASKS
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap());
+    let tasks: Vec<Value> = tasks.collect();
+    assert!(tasks.iter().all(|task| task["files"]["quiz.py"] == QUIZ));
+    let questions = tasks[0]["arguments"]["questions"].as_array().unwrap();
+    // All right, and all but one that is right in a list.
+    for (list, reward, solved) in [(None, 1.0, true), (Some(1), 1.0 / 3.0, false)] {
+        let (mut episode, _) = fixture.start(&tasks[0]).await;
+        let mut total = 0.0;
+        for (at, question) in questions.iter().enumerate() {
+            let mark = if list == Some(at) { "- " } else { "" };
+            let reply = say(&format!("{mark}It is {}.", question["answer"]));
+            let transition = episode.step(&reply).await.outcome.unwrap();
+            total += transition.reward;
+            let is_last = at + 1 == questions.len();
+            assert_eq!(transition.progress == Progress::Terminated, is_last);
+        }
+        let outcome = episode.grade().await.outcome.unwrap();
+        assert!((total + outcome.reward - reward).abs() < 1e-6, "{total}");
+        assert_eq!(outcome.success, Some(solved));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
