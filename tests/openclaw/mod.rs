@@ -45,7 +45,7 @@ const MESSAGES: [(&str, &str); 5] = [
 ];
 
 /// One turn: the sampled tokens; the role and ending of the next state; the reward, none where what followed tells nothing
-/// of the turn (the content of a file, a new order).
+/// of the turn (the content of a file).
 type ExpectedTurn = (
     &'static str,
     Option<(&'static str, &'static str)>,
@@ -86,8 +86,7 @@ const TURNS: [ExpectedTurn; 9] = [
     (
         "You are welcome.<|im_end|>",
         Some(("user", MESSAGES[4].0)),
-        // Another order says nothing of an answer to thanks.
-        None,
+        Some(1.0),
     ),
     (
         "<tool_call>\n{\"name\": \"write\", \"arguments\": {\"path\":\"plan.txt\",\"content\":\"pepper\"}}\n</tool_call><|im_end|>",

@@ -71,6 +71,7 @@ fn a_wish_for_a_change_is_the_hint() {
             "Keep it short and friendly, please.",
             "Keep it short and friendly, please.",
         ),
+        ("Good! Now in simple English.", "Now in simple English."),
         (
             "Shorter, please. Use bullet points.",
             "Shorter, please. Use bullet points.",

@@ -467,6 +467,7 @@ const STUDENT_3: &[(&str, f32)] = &[
     ("Hmm not really, can you word it differently?", -1.0),
     ("looks copy pasted from a bot", -1.0),
     ("you used bold again", -1.0),
+    ("I'd get in trouble handing this in", -1.0),
     ("thank you but it's too much like an AI answer", -1.0),
     ("Just write it like I'm talking to a friend", -1.0),
     ("I asked you not to use lists", -1.0),

@@ -78,7 +78,7 @@ type Floor = (&'static str, &'static str, i64, (f64, f64));
 
 /// Precision and recall that are reached with a margin.
 const FLOORS: &[Floor] = &[
-    ("development", "en", -1, (0.97, 0.94)),
+    ("development", "en", -1, (0.97, 0.95)),
     ("development", "en", 1, (0.97, 0.95)),
     ("development", "other", -1, (0.95, 0.9)),
     ("development", "other", 1, (0.93, 0.9)),
@@ -88,7 +88,7 @@ const FLOORS: &[Floor] = &[
     ("fresh", "other", 1, (0.93, 0.85)),
     ("wild-tuned", "en", -1, (0.95, 0.9)),
     ("wild-tuned", "en", 1, (0.95, 0.9)),
-    ("wild-unseen", "en", -1, (0.92, 0.63)),
+    ("wild-unseen", "en", -1, (0.9, 0.63)),
     ("wild-unseen", "en", 1, (0.93, 0.64)),
 ];
 
@@ -130,7 +130,7 @@ fn hints_are_found_where_something_can_be_changed() {
         let precision = share(both, count(&|_, found| found));
         let recall = share(both, count(&|labelled, _| labelled));
         println!("{set} hints: precision {precision:.3}, recall {recall:.3}");
-        assert!(precision >= 0.85 && recall >= 0.78);
+        assert!(precision >= 0.85 && recall >= 0.8);
     }
 }
 
