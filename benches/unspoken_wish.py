@@ -6,8 +6,8 @@
 
 Each arm and seed has a server of its own. The person asks everyday questions, never states the wish in advance, complains until
 a reply has the form (three replies at most), and says thanks. Between rounds of four conversations it waits until nothing is
-queued to be judged or trained. Afterwards explicit requests for long texts show what was forgotten. Questions, words and scorers
-are independent of those of `clawhost eval personalize`, whose person also wants the question answered.
+queued to be judged or trained. Afterwards explicit requests for the opposite, and for long texts, show what was forgotten. Questions,
+words and scorers are independent of those of `clawhost eval personalize`, whose person also wants the question answered.
 """
 
 import argparse
@@ -71,6 +71,17 @@ def dialogue(text):
     return 1.0 if len(speakers) >= 4 and len(set(speakers)) == 2 else 0.5 if len(speakers) >= 2 else 0.0
 
 
+def letter(text):
+    opens = re.search(r"(?im)^\W{0,3}dear\b", text[:200])
+    return 1.0 if opens else 0.0
+
+
+def poem(text):
+    lines = [line for line in text.splitlines() if line.strip()]
+    verses = sum(2 <= len(line.split()) <= 12 and not re.match(r"\s*(?:[-*•]|\d+[.)])\s", line) for line in lines)
+    return 1.0 if verses >= 4 and verses >= 0.8 * len(lines) else 0.0
+
+
 WISHES = {
     "short": (short, ["That is far too long. Answer in one short sentence.", "Too long! Please just tell me in one short sentence.",
                       "I don't want to read all that. One short sentence, please."]),
@@ -84,7 +95,23 @@ WISHES = {
     "dialogue": (dialogue, ["Boring. Please write it as a dialogue between two people.",
                             "I don't like that. Write a conversation between Ann and Ben about it, with their names in front.",
                             "Not like that. Please answer as a dialogue between two friends, with names and colons."]),
+    "letter": (letter, ["I wanted this as a letter. Please write it as a letter that begins with \"Dear\".",
+                        "Not like that. Write it as a letter to a friend, please.", "Please turn that into a letter that starts with \"Dear friend\"."]),
+    "poem": (poem, ["Too plain. Please write it as a poem.", "I would rather read a poem. Make it a poem, please.",
+                    "Not like that. Please answer with a short poem."]),
 }
+
+# Explicit requests for the opposite of each wish, after a question. For `short` they are the long texts.
+OPPOSITES = {
+    "bullets": ["Explain it in one paragraph of plain prose, without any list.", "Please, no list. Write full sentences in a paragraph."],
+    "captain": ["Do not address me by any name or title.", "Just the facts; do not call me anything."],
+    "story": ["Explain it factually, not as a story.", "No story, please. Just explain it."],
+    "dialogue": ["Explain it in a paragraph of prose, not as a dialogue.", "No dialogue, please. Write one paragraph."],
+    "letter": ["Explain it in a paragraph, not as a letter.", "No letter, please. Just explain it, without a greeting."],
+    "poem": ["Explain it in a paragraph of prose, not as a poem.", "No poem, please. Write full sentences in a paragraph."],
+}
+OTHERS = """How does a microwave work?|Why is the grass green?|What is a good way to learn the piano?|How do I boil an egg?
+What is the Eiffel Tower?|How do birds find their way?|Why do we need sleep?|What is a rainbow?""".replace("\n", "|").split("|")
 
 REHEARSAL = ["Write a detailed report about bridges.", "Explain step by step, at length, how to change a tyre.",
              "Write three paragraphs about the sun.", "Give me a long description of a castle.", "List ten fruits.",
@@ -94,7 +121,7 @@ REHEARSAL = ["Write a detailed report about bridges.", "Explain step by step, at
              "Write python code that adds two numbers.", "Describe how bread is made, with all steps."]
 # A step for each round of conversations, with four updates and without a KL penalty, as in the prototype.
 COMMON = ["training.batch_size=8", "training.min_batch_size=1", "training.max_wait=1s", "training.num_epochs=4",
-          "training.loss.kl_coef=0.0", "training.optimizer.learning_rate=5e-4", "training.advantage.min_advantage=0.0"]
+          "training.loss.kl_coef=0.0", "training.pairs.coef=1.0", "training.optimizer.learning_rate=5e-4", "training.advantage.min_advantage=0.0"]
 PAIRS_ALONE = ["training.method=hybrid", "training.teacher.reward_weight=0.0", "training.teacher.distillation_weight=0.0"]
 TOP_K = ["training.method=opd-topk", "training.teacher.top_k=64"]
 ACCEPTED = ["training.pairs.loss=sft", "training.pairs.per_update=8"]
@@ -162,7 +189,7 @@ class Server:
 
 
 def talk(server, seed, number, question, wish):
-    """One conversation; returns the score of its first reply."""
+    """One conversation; returns the score of its first reply and of its last one."""
     score, complaints = WISHES[wish]
     rng = random.Random(seed * 1000 + number)
     messages, first = [{"role": "user", "content": rng.choice(GREETINGS) + question}], None
@@ -176,26 +203,42 @@ def talk(server, seed, number, question, wish):
         if content:
             server.ask(messages, 96)
             break
-    return first
+    return first, value
+
+
+def opposites(server, wish):
+    """The share of explicit requests for the opposite that are followed, and the mean words of long texts."""
+    long = [server.ask([{"role": "user", "content": text}], 160) for text in LONG * 2]
+    words = statistics.mean(len(text.split()) for text in long)
+    if wish not in OPPOSITES:
+        return statistics.mean(len(text.split()) >= 60 for text in long), words
+    requests = [f"{question} {request}" for question in OTHERS for request in OPPOSITES[wish]]
+    replies = [server.ask([{"role": "user", "content": text}], 96) for text in requests]
+    return statistics.mean(len(text.split()) >= 3 and WISHES[wish][0](text) == 0.0 for text in replies), words
 
 
 def run(args, arm, seed):
     with tempfile.TemporaryDirectory() as directory:
+        if args.keep:
+            directory = pathlib.Path(args.keep) / f"{args.wish}-{arm}-{seed}"
+            directory.mkdir(parents=True)
         server = Server(args, arm, seed, pathlib.Path(directory))
         try:
             questions = random.Random(seed).sample(QUESTIONS, len(QUESTIONS))
-            scores = []
+            talks = []
             with concurrent.futures.ThreadPoolExecutor(4) as pool:
                 for at in range(0, args.conversations, 4):
                     numbers = range(at, min(at + 4, args.conversations))
-                    scores += pool.map(lambda i: talk(server, seed, i, questions[i % len(questions)], args.wish), numbers)
+                    talks += pool.map(lambda i: talk(server, seed, i, questions[i % len(questions)], args.wish), numbers)
                     server.settle()
-            words = [len(server.ask([{"role": "user", "content": text}], 160).split()) for text in LONG * 2]
+            opposite, words = opposites(server, args.wish)
         finally:
             server.stop()
+    scores = [first for first, _ in talks]
     row = {"arm": arm, "seed": seed, "wish": args.wish, "scores": scores, "first12": statistics.mean(scores[:12]),
-           "last12": statistics.mean(scores[-12:]), "long": statistics.mean(words)}
-    print(f"{arm} seed {seed}: {row['first12']:.2f} -> {row['last12']:.2f}, long {row['long']:.0f} words", file=sys.stderr)
+           "last12": statistics.mean(scores[-12:]), "content": statistics.mean(last == 1.0 for _, last in talks),
+           "opposite": opposite, "long": words}
+    print(f"{arm} seed {seed}: {row['first12']:.2f} -> {row['last12']:.2f}, content after {row['content']:.2f}, opposite {opposite:.2f}, long {words:.0f} words", file=sys.stderr)
     return row
 
 
@@ -210,6 +253,7 @@ def main():
     parser.add_argument("--conversations", type=int, default=36)
     parser.add_argument("--jobs", type=int, default=1, help="servers at a time")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of all servers")
+    parser.add_argument("--keep", metavar="DIR", help="keep the log and the data of each server in a new folder of DIR")
     parser.add_argument("--json", action="store_true", help="print a JSON object for each server")
     args = parser.parse_args()
     unknown = set(args.arms.split(",")) - set(ARMS)
@@ -222,7 +266,7 @@ def main():
         print(json.dumps(row))
     for arm in args.arms.split(",") if not args.json else []:
         mean = lambda key: statistics.mean(row[key] for row in rows if row["arm"] == arm)
-        print(f"{arm:26} first 12 {mean('first12'):.2f}  last 12 {mean('last12'):.2f}  long {mean('long'):.0f}")
+        print(f"{arm:26} first 12 {mean('first12'):.2f}  last 12 {mean('last12'):.2f}  opposite {mean('opposite'):.2f}  long {mean('long'):.0f}")
 
 
 main()

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail, ensure};
 use clawhost_config::{Config, DeviceChoice, Dtype, Gpus, TrainableParameters};
-use clawhost_cpu::CpuBackend;
+use clawhost_cpu::{CpuBackend, Processors};
 use clawhost_cuda::{CudaBackend, DeviceInfo, Precision};
 use clawhost_engine::backend::DeviceMemory;
 use clawhost_engine::{Backend, Engine, EngineOptions, ForwardError};
-use clawhost_model::{LoadError, Model, ModelFiles, Quantization, QuantizedFormat};
+use clawhost_model::{LoadError, Model, ModelConfig, ModelFiles, Quantization, QuantizedFormat};
 
 /// The device that runs the model, and why.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -53,6 +53,30 @@ impl ChosenDevice {
             (dtype, _) => dtype,
         };
         Ok(Self { dtype, ..self })
+    }
+
+    /// With `engine.dtype = "auto"` on the CPU, a large checkpoint in bf16 stays in bf16 where the processors have
+    /// instructions for it: it takes half the memory, and replies are those of float32. Files that cannot be read are
+    /// reported when they are loaded.
+    pub(crate) fn for_checkpoint(
+        self,
+        files: &ModelFiles,
+        configured: (Dtype, Quantization, TrainableParameters),
+        processors: &Processors,
+    ) -> Self {
+        let auto = (Dtype::Auto, Quantization::None, TrainableParameters::Lora);
+        let keeps = || {
+            let config = ModelConfig::parse(files.config());
+            config.is_ok_and(|config| CpuBackend::keeps_bf16(&config, processors))
+                && files.is_in_bf16().unwrap_or(false)
+        };
+        if self.device == DeviceChoice::Cpu && configured == auto && keeps() {
+            return Self {
+                dtype: Dtype::Bfloat16,
+                ..self
+            };
+        }
+        self
     }
 
     /// The numbers of the GPUs; none on the CPU.
@@ -151,14 +175,23 @@ pub(crate) fn choose(configured: DeviceChoice, dtype: Dtype) -> Result<ChosenDev
     chosen.with_dtype(dtype)
 }
 
-/// As [`choose`], for a configuration.
+/// As [`choose`], for a configuration and the checkpoint, if it is known.
 ///
 /// # Errors
 /// As [`choose`], or a format in which the device does not train what is configured.
-pub(crate) fn choose_for(config: &Config) -> Result<ChosenDevice> {
+pub(crate) fn choose_for(config: &Config, files: Option<&ModelFiles>) -> Result<ChosenDevice> {
     let chosen = choose(config.engine.device, config.engine.dtype)?;
     chosen.check_training(config.training.parameters)?;
-    Ok(chosen)
+    let Some(files) = files else {
+        return Ok(chosen);
+    };
+    let engine = &config.engine;
+    let configured = (
+        engine.dtype,
+        engine.quantization,
+        config.training.parameters,
+    );
+    Ok(chosen.for_checkpoint(files, configured, &Processors::detect()))
 }
 
 fn choose_of<E: std::fmt::Display>(
@@ -319,6 +352,55 @@ mod tests {
             format(Dtype::Bfloat16, Quantization::Int4),
             Some(QuantizedFormat::Int4)
         );
+    }
+
+    #[test]
+    fn a_large_checkpoint_in_bf16_stays_so_where_the_processors_know_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = |layers: u32, dtype: &str| {
+            let config = serde_json::json!({
+                "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 1024, "intermediate_size": 4096,
+                "num_hidden_layers": layers, "num_attention_heads": 16, "vocab_size": 32000, "max_position_embeddings": 2048,
+                "rms_norm_eps": 1e-5, "tie_word_embeddings": true,
+            });
+            std::fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
+            // Headers only: nothing is read.
+            let tensor = serde_json::json!({
+                "m": {"dtype": dtype, "shape": [1, 2], "data_offsets": [0, 4]},
+                "norm": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]},
+            });
+            let header = tensor.to_string();
+            let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+            bytes.extend(header.bytes());
+            bytes.extend([0; 8]);
+            std::fs::write(dir.path().join("model.safetensors"), bytes).unwrap();
+            ModelFiles::from_dir(dir.path()).unwrap()
+        };
+        let processors = |has| Processors {
+            vector_instructions: vec![("avx512-bf16", has)],
+            ..Processors::detect()
+        };
+        let auto = (Dtype::Auto, Quantization::None, TrainableParameters::Lora);
+        let dtype =
+            |layers, stored, configured: (Dtype, Quantization, TrainableParameters), has| {
+                let chosen = ChosenDevice::cpu().with_dtype(configured.0).unwrap();
+                let files = files(layers, stored);
+                chosen
+                    .for_checkpoint(&files, configured, &processors(has))
+                    .dtype
+            };
+        assert_eq!(dtype(24, "BF16", auto, true), Dtype::Bfloat16);
+        assert_eq!(dtype(24, "BF16", auto, false), Dtype::Float32);
+        assert_eq!(dtype(24, "F16", auto, true), Dtype::Float32);
+        // Small enough to be packed.
+        assert_eq!(dtype(1, "BF16", auto, true), Dtype::Float32);
+        for configured in [
+            (Dtype::Float32, auto.1, auto.2),
+            (auto.0, Quantization::Int8, auto.2),
+            (auto.0, auto.1, TrainableParameters::Full),
+        ] {
+            assert_eq!(dtype(24, "BF16", configured, true), Dtype::Float32);
+        }
     }
 
     #[test]

@@ -318,8 +318,8 @@ pub(crate) fn load_engine(config: &Config) -> Result<LoadedModel> {
 
 /// As [`load_engine`], while the digest may still be computed.
 fn start_engine(config: &Config) -> Result<LoadedModel> {
-    let chosen = device::choose_for(config)?;
     let files = model_files(config.model.path.as_deref())?;
+    let chosen = device::choose_for(config, Some(&files))?;
     let name = config
         .model
         .served_model_name

@@ -65,6 +65,13 @@ impl Processors {
         }
     }
 
+    /// Whether they have instructions for bf16, AVX512-BF16 or AMX. The kernels restore such weights with shifts, in which
+    /// processors of that age are as fast as with weights in f32.
+    pub fn have_bf16(&self) -> bool {
+        let mut known = self.vector_instructions.iter();
+        known.any(|(name, has)| *has && ["avx512-bf16", "amx"].contains(name))
+    }
+
     fn from_info(info: &str) -> Self {
         let name = values(info, "model name").find(|name| !name.is_empty());
         let threads = values(info, "processor").count();
@@ -159,6 +166,11 @@ mod tests {
             .map(|(name, _)| *name)
             .collect();
         assert_eq!(has, ["avx2", "avx512", "vnni"]);
+        assert!(!found.have_bf16());
+        for flag in ["avx512_bf16", "amx_tile"] {
+            let info = TWO_CORES.replace("fpu", flag);
+            assert!(Processors::from_info(&info).have_bf16(), "{flag}");
+        }
         let arm =
             Processors::from_info("processor\t: 0\nBogoMIPS: 50\nFeatures\t: fp asimd i8mm\n");
         assert_eq!(

@@ -15,7 +15,6 @@ use crate::ids::TurnId;
 use crate::journal::Journal;
 use crate::judgements::REPLACED_BY_LATER_JUDGEMENT;
 use crate::records::AdapterOwner;
-use crate::records::Finish;
 use crate::retractions::NEXT_STATE_RETRACTED;
 use crate::rows;
 
@@ -77,8 +76,7 @@ pub struct PairQuery {
 
 impl Journal {
     /// The newest preference pairs, newest accepted reply first. Only complete main turns with a current reward count: a
-    /// turn that waits to be judged again has none. A reply that was cut off at its token limit can be rejected but not
-    /// accepted.
+    /// turn that waits to be judged again has none.
     ///
     /// # Errors
     /// Database errors.
@@ -141,7 +139,6 @@ struct RatedTurn {
     request: i64,
     owner: Option<AdapterOwner>,
     reward: f32,
-    finish: Finish,
     /// The request whose user message is the turn's next state.
     next_request: Option<i64>,
     /// Whether a judge that saw the next state voted against the reply. A user's score alone says nothing about it.
@@ -151,7 +148,7 @@ struct RatedTurn {
 /// SQL: turns with the reward of their newest sample, if no later evidence or retraction invalidates it.
 fn rated_turn_sql(clause: &str) -> String {
     format!(
-        "SELECT t.id, t.parent, t.request, t.owner, s.reward, p.finish,
+        "SELECT t.id, t.parent, t.request, t.owner, s.reward,
             (SELECT source.request FROM next_states n JOIN turns source ON source.id = n.source
                 WHERE n.turn = t.id AND EXISTS (SELECT 1 FROM json_each(n.messages) message
                     WHERE json_extract(message.value, '$.role') = 'user')) AS next_request,
@@ -177,7 +174,6 @@ impl RatedTurn {
             request: row.get("request")?,
             owner: row.get("owner")?,
             reward,
-            finish: row.get("finish")?,
             next_request: row.get("next_request")?,
             complained: row.get("complained")?,
         })
@@ -206,11 +202,9 @@ fn redos_of(conn: &Connection, rejected: &RatedTurn) -> Result<Vec<RatedTurn>, D
     Ok(found.collect::<Result<_, _>>()?)
 }
 
-/// The pair of an accepted reply; none if the reply cannot be a demonstration.
+/// The pair of an accepted reply; none if too many were rejected before it. A reply that was cut off at its token limit can
+/// be accepted too: its tokens are what the user accepted, and none of them ends the reply.
 fn pair_of_accepted(conn: &Connection, accepted: &RatedTurn) -> Result<Option<PairTurns>, DbError> {
-    if accepted.finish == Finish::Length {
-        return Ok(None);
-    }
     let mut rejected: Vec<TurnId> = Vec::new();
     let (mut parent, mut request) = (accepted.parent, accepted.request);
     while let Some(id) = parent {

@@ -245,6 +245,16 @@ impl ModelFiles {
         Ok(())
     }
 
+    /// Whether all matrices of the weight files are in bf16, by their headers.
+    ///
+    /// # Errors
+    /// A weight file that cannot be read, or whose header is damaged.
+    pub fn is_in_bf16(&self) -> Result<bool, LoadError> {
+        let files = self.open_weights()?;
+        let mut tensors = files.iter().flat_map(|file| file.tensors.values());
+        Ok(tensors.all(|tensor| tensor.shape.len() < 2 || tensor.is_in_bf16()))
+    }
+
     /// Opens the weight files; tensors that the index does not list are ignored.
     ///
     /// # Errors

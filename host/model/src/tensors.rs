@@ -68,6 +68,15 @@ enum Place {
     Gguf(StoredTensor),
 }
 
+impl TensorInfo {
+    pub(crate) fn is_in_bf16(&self) -> bool {
+        match &self.place {
+            Place::Safetensors(entry) => entry.dtype == "BF16",
+            Place::Gguf(tensor) => tensor.kind == GgmlType::BF16,
+        }
+    }
+}
+
 /// A tensor's entry in the header of a safetensors file.
 #[derive(Debug, Clone, Deserialize)]
 struct SafetensorsEntry {

@@ -130,11 +130,11 @@ fn journal(shared: &Shared) -> Result<Vec<Figure>> {
 }
 
 fn training(args: &TrainArgs) -> Result<Vec<Figure>> {
-    let backend = args.model.backend(0)?;
     let (kind, parameters) = match args.parameters {
         TrainedParameters::Lora => ("LoRA update", TrainableParameters::Lora),
         TrainedParameters::Full => ("update of all parameters", TrainableParameters::Full),
     };
+    let backend = args.model.backend(0, parameters)?;
     let load = TrainWorkload {
         rounds: args.shared.rounds as usize,
         samples: args.samples as usize,

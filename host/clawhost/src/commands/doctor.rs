@@ -228,7 +228,8 @@ impl Start {
     /// Goes through what a start does before it reads the weights, and collects every problem instead of stopping at the
     /// first one.
     fn examine(&mut self, config: &Config, memory: Option<&HostMemory>) {
-        let chosen = device::choose_for(config);
+        let files = model_files(config.model.path.as_deref());
+        let chosen = device::choose_for(config, files.as_ref().ok());
         self.device = self.note(chosen);
         let several = |device: &ChosenDevice| device.gpus().len() > 1;
         if config.training.enabled && self.device.as_ref().is_some_and(several) {
@@ -237,7 +238,6 @@ impl Start {
                 Err(error) => format!("gradients are summed in host memory, slowly: {error}"),
             });
         }
-        let files = model_files(config.model.path.as_deref());
         let Some(files) = self.note(files) else {
             return;
         };

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use clawhost_config::{DeviceChoice, Dtype};
+use clawhost_config::{DeviceChoice, Dtype, TrainableParameters};
+use clawhost_cpu::Processors;
 use clawhost_engine::{Engine, EngineOptions};
 use clawhost_journal::now_ms;
 use clawhost_model::{Adapter, LoraSpec, Quantization, TrainedWeights};
@@ -116,7 +117,13 @@ pub(crate) fn sft(args: &SftArgs) -> Result<ExitCode> {
         quantization: args.quantization,
         ..EngineOptions::default()
     };
-    let engine = device::choose(args.device, Dtype::Auto)?.start(&files, engine_options)?;
+    let configured = (Dtype::Auto, args.quantization, TrainableParameters::Lora);
+    let device = device::choose(args.device, Dtype::Auto)?.for_checkpoint(
+        &files,
+        configured,
+        &Processors::detect(),
+    );
+    let engine = device.start(&files, engine_options)?;
     engine.model().wait_for_digest()?;
     let source = Source {
         path: &args.data,

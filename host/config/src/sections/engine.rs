@@ -21,8 +21,9 @@ pub struct EngineConfig {
     /// Number format of weights and activations: `auto`, `float32` or `bfloat16`. On the CPU bfloat16 is the format of the
     /// linear layers' weights only: it halves their memory, loses nothing of a checkpoint in bf16, and arithmetic is in
     /// float32. On a GPU bfloat16 needs half the memory and uses tensor cores; float32 makes the log-probs of serving and
-    /// training agree to 1e-4 instead of some 1e-2, which small models need for small steps. Default auto: float32 on the
-    /// CPU, bfloat16 on a GPU.
+    /// training agree to 1e-4 instead of some 1e-2, which small models need for small steps. Default auto: bfloat16 on
+    /// a GPU; on the CPU float32, but bfloat16 for a checkpoint of more than 256 MiB (as float32) that is in bf16, if the
+    /// processors have AVX512-BF16 or AMX and adapters are trained.
     pub dtype: Dtype,
     /// Maximum number of requests in one step, of each GPU if there are several. Default 64.
     pub max_num_seqs: usize,

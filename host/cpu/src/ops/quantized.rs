@@ -9,7 +9,7 @@ use std::ops::Range;
 use clawhost_model::{QuantizedFormat, QuantizedWeight};
 
 use super::simd;
-use super::small_batch::{BatchRows, TILE_OUTPUTS, Tile};
+use super::small_batch::{BatchRows, TILE_OUTPUTS, Tile, restore_bf16_rows};
 use super::thread_pool::{self, Threads};
 
 /// Values restored at once for a large batch: 4 MiB.
@@ -80,6 +80,9 @@ pub(super) fn for_each_part(
 }
 
 fn dequantize(weight: &QuantizedWeight, rows: Range<usize>, values: &mut [f32]) {
+    if weight.format() == QuantizedFormat::Bf16 && restore_bf16_rows(weight, rows.clone(), values) {
+        return;
+    }
     simd::vectorized(
         #[inline(always)]
         || weight.dequantize(rows, values),

@@ -1,6 +1,7 @@
 //! Headless Chromium, driven over the pipe of its DevTools protocol: messages are JSON that ends with a zero byte.
 //!
-//! The program is `CLAWHOST_CHROMIUM`, or `chromium`, `chromium-browser` or `google-chrome` on `PATH`.
+//! The program is `CLAWHOST_CHROMIUM`, or the first of those that displays use (`chromium-headless-shell`, `chromium`,
+//! `chromium-browser` and `google-chrome`) on `PATH`.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
@@ -34,9 +35,16 @@ pub(crate) fn program() -> Option<PathBuf> {
         return Some(program.into());
     }
     let path: OsString = std::env::var_os("PATH")?;
-    let names = ["chromium", "chromium-browser", "google-chrome"];
-    std::env::split_paths(&path)
-        .flat_map(|folder| names.map(|name| folder.join(name)))
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let names = [
+        "chromium-headless-shell",
+        "chromium",
+        "chromium-browser",
+        "google-chrome",
+    ];
+    names
+        .iter()
+        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
         .find(|program| program.is_file())
 }
 

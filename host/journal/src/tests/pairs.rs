@@ -169,8 +169,8 @@ fn a_reply_accepted_at_once_is_kept_without_a_rejected_one() {
 }
 
 #[test]
-fn a_truncated_reply_can_be_rejected_but_not_accepted() {
-    for (cut, pairs) in [(0, 1), (1, 0)] {
+fn a_truncated_reply_can_be_rejected_and_accepted() {
+    for cut in [0, 1] {
         let talk = Conversation::new();
         let first = talk
             .journal
@@ -194,7 +194,9 @@ fn a_truncated_reply_can_be_rejected_but_not_accepted() {
         talk.turn(Some(second));
         talk.judge(first, -1.0);
         talk.judge(second, 1.0);
-        assert_eq!(talk.pairs().len(), pairs, "reply {cut} truncated");
+        let [pair] = talk.pairs().try_into().unwrap();
+        assert_eq!(pair.turns.rejected, Some(first), "reply {cut} truncated");
+        assert_eq!(pair.chosen.token_ids, [second.0 as u32, 1]);
     }
 }
 

@@ -184,6 +184,14 @@ mod tests {
                 "Turn it into a dialogue, please.",
                 "No roles and no speakers, please.",
             ),
+            (
+                "Could that be a poem?",
+                "Ordinary sentences will do, no verse.",
+            ),
+            (
+                "Make it an email to my boss.",
+                "Start directly with the answer.",
+            ),
         ] {
             let active = set.contrary_sections(&["Thanks.".to_owned(), feedback.to_owned()]);
             let is_active = |prompt: &&RehearsalPrompt| prompt.section.is_some_and(|at| active[at]);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
-use clawhost_config::{DeviceChoice, Dtype};
+use clawhost_config::{DeviceChoice, Dtype, TrainableParameters};
+use clawhost_cpu::Processors;
 use clawhost_engine::{Backend, EngineOptions};
 use clawhost_model::{ModelFiles, Quantization};
 
@@ -39,8 +40,12 @@ impl ModelFlags {
         model_files(self.model.as_deref())
     }
 
-    /// The model on its device; `threads` limits those of a matrix product, 0 = one per processor.
-    pub(super) fn backend(&self, threads: usize) -> Result<Arc<dyn Backend>> {
+    /// The model on its device, to train these parameters; `threads` limits those of a matrix product, 0 = one per processor.
+    pub(super) fn backend(
+        &self,
+        threads: usize,
+        parameters: TrainableParameters,
+    ) -> Result<Arc<dyn Backend>> {
         let device = device::choose(self.device, self.dtype)?;
         let Some(shape) = self.random else {
             let options = EngineOptions {
@@ -48,7 +53,10 @@ impl ModelFlags {
                 quantization: self.quantization,
                 ..EngineOptions::default()
             };
-            return Ok(device.load(&self.files()?, &options)?);
+            let files = self.files()?;
+            let configured = (self.dtype, self.quantization, parameters);
+            let device = device.for_checkpoint(&files, configured, &Processors::detect());
+            return Ok(device.load(&files, &options)?);
         };
         let model = shape.model()?;
         device.run(match threads {

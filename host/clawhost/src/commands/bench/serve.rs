@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::Args;
 use clawhost_chat::{ChatTemplate, Tokenizer};
+use clawhost_config::TrainableParameters;
 use clawhost_cpu::{BEYOND_CACHES, measure_read_bandwidth};
 use clawhost_engine::measure::{
     ServeWorkload, Spread, TurnWorkload, measure_prefill, measure_prefix_cache, measure_serving,
@@ -129,7 +130,7 @@ fn load_engine(args: &ServeArgs, threads: usize) -> Result<Engine> {
         ..ServeWorkload::default()
     };
     let files = args.model.files()?;
-    let backend = args.model.backend(threads)?;
+    let backend = args.model.backend(threads, TrainableParameters::Lora)?;
     let defaults = EngineOptions::default();
     let kv_cache = largest.kv_cache_bytes(backend.block_bytes(), defaults.max_num_batched_tokens);
     let options = EngineOptions {
