@@ -368,6 +368,21 @@ fn repeated_reasoning_tag_is_removed_in_every_split() {
     }
 }
 
+#[test]
+fn an_object_whose_first_key_is_broken_is_text_in_every_split() {
+    let call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+    for start in ["{\"<|python_tag|>", "{\"na\n", "{ \"na\\\"me"] {
+        let text = format!("{start}{call}");
+        let options = options(ToolCallFormat::Llama);
+        let whole = parse_reply(&text, options, &tools());
+        assert!(whole.tool_calls.is_empty() && whole.content.starts_with("{"));
+        for size in 1..=text.len() {
+            let (_, pieces) = parse_in_pieces(&text, size, options);
+            assert_eq!(combine(&pieces), whole, "{start:?} {size}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 

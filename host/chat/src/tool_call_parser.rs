@@ -252,7 +252,12 @@ impl ToolCallParser {
         let start = *start;
         let scan = object.scan(text);
         let started = self.emitted != Emitted::None;
-        if self.opening == Opening::Brace && !started && !may_be_call(&text[start..]) {
+        // What follows an invalid character is not part of the first key, however much of it is there.
+        let valid = match scan {
+            Scan::Invalid(at) => &text[start..at],
+            _ => &text[start..],
+        };
+        if self.opening == Opening::Brace && !started && !may_be_call(valid) {
             return not_a_call(start + 1);
         }
         let end = match scan {
