@@ -130,6 +130,8 @@ REHEARSED = ["training.rehearsal.enabled=true", "training.rehearsal.contrary_sha
              "training.rehearsal.new_replies=0", "training.rehearsal.replies_per_update=4", "training.rehearsal.coef=2.0"]
 ARMS = {
     "control": ["training.enabled=false"],
+    # Frozen too, but the client repeats the complaints so far in a system message.
+    "memory": ["training.enabled=false"],
     "default": [],
     "binary": COMMON + ["training.method=binary", "training.pairs.loss=none"] + BARE,
     "redo-sft": COMMON + PAIRS_ALONE + ACCEPTED + BARE,
@@ -188,11 +190,12 @@ class Server:
         self.process.wait(60)
 
 
-def talk(server, seed, number, question, wish):
-    """One conversation; returns the score of its first reply and of its last one."""
+def talk(server, seed, number, question, wish, memory):
+    """One conversation, after a system message with what `memory` has; returns the score of its first reply, that of its last
+    one, and the complaints."""
     score, complaints = WISHES[wish]
     rng = random.Random(seed * 1000 + number)
-    messages, first = [{"role": "user", "content": rng.choice(GREETINGS) + question}], None
+    messages, first, said = remembered(memory) + [{"role": "user", "content": rng.choice(GREETINGS) + question}], None, []
     for _ in range(3):
         reply = server.ask(messages, 96)
         value = score(reply)
@@ -200,20 +203,27 @@ def talk(server, seed, number, question, wish):
         messages.append({"role": "assistant", "content": reply})
         content = value == 1.0
         messages.append({"role": "user", "content": rng.choice(THANKS if content else complaints)})
+        said += [] if content else [messages[-1]["content"]]
         if content:
             server.ask(messages, 96)
             break
-    return first, value
+    return first, value, said
 
 
-def opposites(server, wish):
+def remembered(memory):
+    """The system message of a client that repeats earlier complaints; none without any."""
+    return [{"role": "system", "content": "Earlier, the user said:\n" + "\n".join(memory)}] if memory else []
+
+
+def opposites(server, wish, memory):
     """The share of explicit requests for the opposite that are followed, and the mean words of long texts."""
-    long = [server.ask([{"role": "user", "content": text}], 160) for text in LONG * 2]
+    before = remembered(memory)
+    long = [server.ask(before + [{"role": "user", "content": text}], 160) for text in LONG * 2]
     words = statistics.mean(len(text.split()) for text in long)
     if wish not in OPPOSITES:
         return statistics.mean(len(text.split()) >= 60 for text in long), words
     requests = [f"{question} {request}" for question in OTHERS for request in OPPOSITES[wish]]
-    replies = [server.ask([{"role": "user", "content": text}], 96) for text in requests]
+    replies = [server.ask(before + [{"role": "user", "content": text}], 96) for text in requests]
     return statistics.mean(len(text.split()) >= 3 and WISHES[wish][0](text) == 0.0 for text in replies), words
 
 
@@ -225,19 +235,22 @@ def run(args, arm, seed):
         server = Server(args, arm, seed, pathlib.Path(directory))
         try:
             questions = random.Random(seed).sample(QUESTIONS, len(QUESTIONS))
-            talks = []
+            talks, memory = [], []
             with concurrent.futures.ThreadPoolExecutor(4) as pool:
                 for at in range(0, args.conversations, 4):
                     numbers = range(at, min(at + 4, args.conversations))
-                    talks += pool.map(lambda i: talk(server, seed, i, questions[i % len(questions)], args.wish), numbers)
+                    one = lambda i: talk(server, seed, i, questions[i % len(questions)], args.wish, memory)
+                    talks += pool.map(one, numbers)
+                    if arm == "memory":
+                        memory = sorted(set(memory).union(*(said for *_, said in talks)))
                     server.settle()
-            opposite, words = opposites(server, args.wish)
+            opposite, words = opposites(server, args.wish, memory)
         finally:
             server.stop()
-    scores = [first for first, _ in talks]
+    scores = [first for first, *_ in talks]
     row = {"arm": arm, "seed": seed, "wish": args.wish, "scores": scores, "first12": statistics.mean(scores[:12]),
-           "last12": statistics.mean(scores[-12:]), "content": statistics.mean(last == 1.0 for _, last in talks),
-           "opposite": opposite, "long": words}
+           "last12": statistics.mean(scores[-12:]), "content": statistics.mean(last == 1.0 for _, last, _ in talks),
+           "opposite": opposite, "long": words, "memory_words": sum(len(text.split()) for text in memory)}
     print(f"{arm} seed {seed}: {row['first12']:.2f} -> {row['last12']:.2f}, content after {row['content']:.2f}, opposite {opposite:.2f}, long {words:.0f} words", file=sys.stderr)
     return row
 
