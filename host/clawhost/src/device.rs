@@ -62,12 +62,21 @@ impl ChosenDevice {
         self,
         files: &ModelFiles,
         configured: (Dtype, Quantization, TrainableParameters),
-        processors: &Processors,
+    ) -> Self {
+        self.for_checkpoint_on(files, configured, Processors::detect)
+    }
+
+    /// As [`Self::for_checkpoint`], on given processors.
+    fn for_checkpoint_on(
+        self,
+        files: &ModelFiles,
+        configured: (Dtype, Quantization, TrainableParameters),
+        processors: impl FnOnce() -> Processors,
     ) -> Self {
         let auto = (Dtype::Auto, Quantization::None, TrainableParameters::Lora);
         let keeps = || {
             let config = ModelConfig::parse(files.config());
-            config.is_ok_and(|config| CpuBackend::keeps_bf16(&config, processors))
+            config.is_ok_and(|config| CpuBackend::keeps_bf16(&config, &processors()))
                 && files.is_in_bf16().unwrap_or(false)
         };
         if self.device == DeviceChoice::Cpu && configured == auto && keeps() {
@@ -191,7 +200,7 @@ pub(crate) fn choose_for(config: &Config, files: Option<&ModelFiles>) -> Result<
         engine.quantization,
         config.training.parameters,
     );
-    Ok(chosen.for_checkpoint(files, configured, &Processors::detect()))
+    Ok(chosen.for_checkpoint(files, configured))
 }
 
 fn choose_of<E: std::fmt::Display>(
@@ -386,7 +395,7 @@ mod tests {
                 let chosen = ChosenDevice::cpu().with_dtype(configured.0).unwrap();
                 let files = files(layers, stored);
                 chosen
-                    .for_checkpoint(&files, configured, &processors(has))
+                    .for_checkpoint_on(&files, configured, || processors(has))
                     .dtype
             };
         assert_eq!(dtype(24, "BF16", auto, true), Dtype::Bfloat16);

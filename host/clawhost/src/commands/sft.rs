@@ -12,7 +12,6 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use clawhost_config::{DeviceChoice, Dtype, TrainableParameters};
-use clawhost_cpu::Processors;
 use clawhost_engine::{Engine, EngineOptions};
 use clawhost_journal::now_ms;
 use clawhost_model::{Adapter, LoraSpec, Quantization, TrainedWeights};
@@ -118,11 +117,7 @@ pub(crate) fn sft(args: &SftArgs) -> Result<ExitCode> {
         ..EngineOptions::default()
     };
     let configured = (Dtype::Auto, args.quantization, TrainableParameters::Lora);
-    let device = device::choose(args.device, Dtype::Auto)?.for_checkpoint(
-        &files,
-        configured,
-        &Processors::detect(),
-    );
+    let device = device::choose(args.device, Dtype::Auto)?.for_checkpoint(&files, configured);
     let engine = device.start(&files, engine_options)?;
     engine.model().wait_for_digest()?;
     let source = Source {

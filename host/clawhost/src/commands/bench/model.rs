@@ -6,7 +6,6 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use clawhost_config::{DeviceChoice, Dtype, TrainableParameters};
-use clawhost_cpu::Processors;
 use clawhost_engine::{Backend, EngineOptions};
 use clawhost_model::{ModelFiles, Quantization};
 
@@ -55,7 +54,7 @@ impl ModelFlags {
             };
             let files = self.files()?;
             let configured = (self.dtype, self.quantization, parameters);
-            let device = device.for_checkpoint(&files, configured, &Processors::detect());
+            let device = device.for_checkpoint(&files, configured);
             return Ok(device.load(&files, &options)?);
         };
         let model = shape.model()?;
