@@ -123,7 +123,8 @@ REHEARSAL = ["Write a detailed report about bridges.", "Explain step by step, at
 COMMON = ["training.batch_size=8", "training.min_batch_size=1", "training.max_wait=1s", "training.num_epochs=4",
           "training.loss.kl_coef=0.0", "training.pairs.coef=1.0", "training.optimizer.learning_rate=5e-4", "training.advantage.min_advantage=0.0"]
 PAIRS_ALONE = ["training.method=hybrid", "training.teacher.reward_weight=0.0", "training.teacher.distillation_weight=0.0"]
-TOP_K = ["training.method=opd-topk", "training.teacher.top_k=64"]
+TOP_K = ["training.method=opd-topk", "training.teacher.source=reference", "training.teacher.top_k=64", "training.teacher.top_k_from=student",
+         "training.teacher.divergence=reverse"]
 ACCEPTED = ["training.pairs.loss=sft", "training.pairs.per_update=8"]
 BARE = ["training.rehearsal.enabled=false"]
 REHEARSED = ["training.rehearsal.enabled=true", "training.rehearsal.contrary_share=0.0", "training.rehearsal.first_replies=16",

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use clawhost_chat::{ChatInput, Message, Role, with_system_paragraph};
-use clawhost_config::{DistillationKind, ExperienceOptions};
+use clawhost_config::ExperienceOptions;
 use clawhost_engine::Engine;
 use clawhost_journal::{
     HintPlacement, Journal, MAX_IGNORED_HINT_CHARS, PromptExperience, PromptInputs, SampleRecord,
@@ -66,7 +66,9 @@ pub(crate) struct HintedPromptBuilder<'a> {
     pub(crate) max_tokens: usize,
     /// Whether the teacher reads experience.
     pub(crate) experience: &'a ExperienceOptions,
-    pub(crate) distillation: Option<DistillationKind>,
+    /// Whether the method takes nothing from the recorded log-probs, so that a reply can be distilled for another prompt than the
+    /// one that it was sampled for.
+    pub(crate) distills_off_policy: bool,
     /// The experience of each API key that was needed so far.
     pub(crate) known_experience: RefCell<BTreeMap<Option<String>, Option<PromptExperience>>>,
 }
@@ -87,10 +89,7 @@ impl HintedPromptBuilder<'_> {
             .prompt_inputs(sample.turn)
             .map_err(|error| error.to_string())?
             .ok_or("its request is no longer in the journal")?;
-        // Only this loss takes nothing from the recorded log-probs.
-        let off_policy = distills
-            && request.experience.is_some()
-            && self.distillation == Some(DistillationKind::TopKDivergence);
+        let off_policy = distills && request.experience.is_some() && self.distills_off_policy;
         let experience = match &request.experience {
             Some(recorded) => Some(recorded.clone()),
             None if distills => self.experience_of(request.key.as_deref())?,

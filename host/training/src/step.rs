@@ -35,7 +35,9 @@ use crate::step_record::StepResult;
 use crate::trainer_state::TrainerState;
 use crate::update::{UpdateOutput, update};
 use crate::update_task::{UpdateError, UpdateTask};
-use clawhost_config::{ExperienceOptions, HintSelection, TeacherSource, TrainingOptions};
+use clawhost_config::{
+    ExperienceOptions, HintSelection, TeacherSource, TrainingMethod, TrainingOptions,
+};
 
 /// What a step is computed from.
 pub(crate) struct StepInputs<'a> {
@@ -98,7 +100,7 @@ impl StepInputs<'_> {
             },
             max_tokens: context,
             experience: self.experience,
-            distillation: self.options.method.distillation(),
+            distills_off_policy: self.options.method == TrainingMethod::OpdTopk,
             known_experience: RefCell::default(),
         };
         let rules = BatchRules {

@@ -107,7 +107,7 @@ impl ExperienceOptions {
                 ExperienceMode::Both => "\"both\"",
                 _ => "\"distill\"",
             },
-            "needs a teacher; set training.method to \"opd-topk\" (or \"opd\", \"hybrid\", \"hybrid-topk\") and training.teacher.distillation_weight to more than 0, or use experience.mode = \"inject\"",
+            "needs a teacher; set training.method to \"opd-topk\" (or \"opd\", \"hybrid\", \"hybrid-topk\", \"hybrid-divergence\") and training.teacher.distillation_weight to more than 0, or use experience.mode = \"inject\"",
         )
     }
 }

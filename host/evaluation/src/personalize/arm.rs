@@ -46,6 +46,7 @@ const SPECS: &[Spec] = &[
         memory: false,
         overrides: &[
             "training.method=opd",
+            "training.teacher.source=reference",
             "training.pairs.loss=none",
             "training.rehearsal.enabled=false",
         ],
@@ -57,6 +58,7 @@ const SPECS: &[Spec] = &[
         memory: false,
         overrides: &[
             "training.method=hybrid",
+            "training.teacher.source=reference",
             "training.pairs.loss=none",
             "training.rehearsal.enabled=false",
         ],
@@ -68,6 +70,22 @@ const SPECS: &[Spec] = &[
         memory: false,
         overrides: &[
             "training.method=hybrid-topk",
+            "training.teacher.source=reference",
+            "training.pairs.loss=none",
+            "training.rehearsal.enabled=false",
+        ],
+    },
+    Spec {
+        name: "hybrid-divergence",
+        about: "Trains on rewards and distils what the policy would have said with the hint",
+        trains: true,
+        memory: false,
+        overrides: &[
+            "training.method=hybrid-divergence",
+            "training.teacher.source=policy",
+            "training.teacher.top_k=20",
+            "training.teacher.top_k_from=teacher",
+            "training.teacher.divergence=jensen",
             "training.pairs.loss=none",
             "training.rehearsal.enabled=false",
         ],
@@ -79,6 +97,7 @@ const SPECS: &[Spec] = &[
         memory: false,
         overrides: &[
             "training.method=hybrid",
+            "training.teacher.source=reference",
             "training.teacher.reward_weight=0.0",
             "training.teacher.distillation_weight=0.0",
             "training.pairs.loss=sft",
@@ -92,6 +111,7 @@ const SPECS: &[Spec] = &[
         memory: false,
         overrides: &[
             "training.method=hybrid",
+            "training.teacher.source=reference",
             "training.teacher.reward_weight=0.0",
             "training.teacher.distillation_weight=0.0",
             "training.pairs.loss=sft",
@@ -105,6 +125,7 @@ const SPECS: &[Spec] = &[
         memory: false,
         overrides: &[
             "training.method=hybrid",
+            "training.teacher.source=reference",
             "training.teacher.reward_weight=0.0",
             "training.teacher.distillation_weight=0.0",
             "training.pairs.loss=dpo",
@@ -118,6 +139,7 @@ const SPECS: &[Spec] = &[
         memory: false,
         overrides: &[
             "training.method=hybrid",
+            "training.teacher.source=reference",
             "training.teacher.reward_weight=0.0",
             "training.teacher.distillation_weight=0.0",
             "training.pairs.loss=dpo",
@@ -153,6 +175,7 @@ const SPECS: &[Spec] = &[
         memory: false,
         overrides: &[
             "training.method=opd",
+            "training.teacher.source=reference",
             "training.pairs.loss=dpo",
             "training.rehearsal.enabled=false",
         ],
@@ -164,6 +187,7 @@ const SPECS: &[Spec] = &[
         memory: false,
         overrides: &[
             "training.method=opd",
+            "training.teacher.source=reference",
             "training.pairs.loss=dpo",
             "training.rehearsal.enabled=true",
         ],
@@ -186,6 +210,7 @@ const SPECS: &[Spec] = &[
         memory: false,
         overrides: &[
             "training.method=opd",
+            "training.teacher.source=reference",
             "training.pairs.loss=none",
             "training.rehearsal.enabled=true",
         ],
@@ -197,7 +222,10 @@ const SPECS: &[Spec] = &[
         memory: false,
         overrides: &[
             "training.method=opd-topk",
+            "training.teacher.source=reference",
             "training.teacher.top_k=64",
+            "training.teacher.top_k_from=student",
+            "training.teacher.divergence=reverse",
             "training.pairs.loss=none",
             "training.rehearsal.enabled=false",
         ],
@@ -209,7 +237,10 @@ const SPECS: &[Spec] = &[
         memory: false,
         overrides: &[
             "training.method=opd-topk",
+            "training.teacher.source=reference",
             "training.teacher.top_k=64",
+            "training.teacher.top_k_from=student",
+            "training.teacher.divergence=reverse",
             "training.pairs.loss=none",
             "training.rehearsal.enabled=true",
         ],
@@ -221,7 +252,10 @@ const SPECS: &[Spec] = &[
         memory: false,
         overrides: &[
             "training.method=opd-topk",
+            "training.teacher.source=reference",
             "training.teacher.top_k=64",
+            "training.teacher.top_k_from=student",
+            "training.teacher.divergence=reverse",
             "training.pairs.loss=sft",
             "training.rehearsal.enabled=false",
         ],
@@ -233,7 +267,10 @@ const SPECS: &[Spec] = &[
         memory: false,
         overrides: &[
             "training.method=opd-topk",
+            "training.teacher.source=reference",
             "training.teacher.top_k=64",
+            "training.teacher.top_k_from=student",
+            "training.teacher.divergence=reverse",
             "training.pairs.loss=sft",
             "training.rehearsal.enabled=true",
         ],
@@ -245,6 +282,7 @@ const SPECS: &[Spec] = &[
         memory: false,
         overrides: &[
             "training.method=hybrid",
+            "training.teacher.source=reference",
             "training.pairs.loss=sft",
             "training.rehearsal.enabled=true",
         ],
@@ -256,6 +294,7 @@ const SPECS: &[Spec] = &[
         memory: false,
         overrides: &[
             "training.method=hybrid",
+            "training.teacher.source=reference",
             "training.pairs.loss=dpo",
             "training.rehearsal.enabled=true",
         ],
@@ -298,6 +337,8 @@ const SPECS: &[Spec] = &[
             "training.method=opd-topk",
             "training.teacher.source=policy",
             "training.teacher.top_k=64",
+            "training.teacher.top_k_from=student",
+            "training.teacher.divergence=reverse",
             "training.pairs.loss=none",
             "training.rehearsal.enabled=true",
         ],
@@ -312,6 +353,8 @@ const SPECS: &[Spec] = &[
             "training.method=opd-topk",
             "training.teacher.source=policy",
             "training.teacher.top_k=64",
+            "training.teacher.top_k_from=student",
+            "training.teacher.divergence=reverse",
             "training.pairs.loss=none",
             "training.rehearsal.enabled=true",
         ],
@@ -327,8 +370,8 @@ impl Arm {
     pub const OPD: Arm = named("opd");
     /// Rewards and distillation.
     pub const HYBRID: Arm = named("hybrid");
-    /// Rewards and distillation over the top-k tokens.
-    pub const HYBRID_TOPK: Arm = named("hybrid-topk");
+    /// Rewards and the divergence from the policy that reads the hint.
+    pub const HYBRID_DIVERGENCE: Arm = named("hybrid-divergence");
     /// Trains with the configuration as it is.
     pub const CONFIGURED: Arm = named("configured");
     /// The frozen model with a client that puts the persona's corrections of earlier conversations into the system
@@ -351,7 +394,7 @@ impl Arm {
         Arm::BINARY,
         Arm::OPD,
         Arm::HYBRID,
-        Arm::HYBRID_TOPK,
+        Arm::HYBRID_DIVERGENCE,
     ];
     /// The arms compared by default on a real model.
     pub const REAL: [Arm; 8] = [

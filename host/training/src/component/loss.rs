@@ -76,7 +76,7 @@ impl LossComponent {
             })?;
         if (needs.teacher || needs.teacher_topk) && !calls.teacher {
             return Err(TrainingError::Component(format!(
-                "{} needs a teacher's log-probabilities, but training.method = \"binary\" has no teacher; set it to \"opd\", \"hybrid\", \"opd-topk\" or \"hybrid-topk\"",
+                "{} needs a teacher's log-probabilities, but training.method = \"binary\" has no teacher; set it to \"opd\", \"hybrid\", \"opd-topk\", \"hybrid-topk\" or \"hybrid-divergence\"",
                 plugin.name()
             )));
         }

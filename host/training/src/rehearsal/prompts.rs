@@ -54,8 +54,8 @@ impl PromptSet {
         Ok(set)
     }
 
-    /// One prompt per line, without empty lines, comments and repetitions; then the questions with the requests of each
-    /// section in turn.
+    /// One prompt per line, without empty lines, comments, questions and repetitions; then the questions with the requests of
+    /// each section in turn.
     fn parse(text: &str) -> Self {
         let mut set = Self::default();
         let (mut questions, mut requests): (Vec<&str>, Vec<Vec<&str>>) = Default::default();
@@ -73,7 +73,6 @@ impl PromptSet {
                 requests[section].push(request.trim());
             } else if let Some(question) = line.strip_prefix("? ") {
                 questions.push(question.trim());
-                set.add(question.trim(), None, false);
             } else if !line.is_empty() {
                 set.add(line, section, false);
             }
@@ -140,7 +139,7 @@ mod tests {
     fn the_built_in_set_is_large_and_has_no_repetitions() {
         let set = PromptSet::load(None).unwrap();
         let written = set.prompts.iter().filter(|prompt| !prompt.generated);
-        let lines = |line: &&str| !line.trim().is_empty() && !line.starts_with(['#', '+']);
+        let lines = |line: &&str| !line.trim().is_empty() && !line.starts_with(['#', '+', '?']);
         assert!(set.prompts.len() >= 300, "{} prompts", set.prompts.len());
         assert_eq!(written.count(), BUILT_IN.lines().filter(lines).count());
         for section in 0..set.sections.len() {
@@ -216,9 +215,6 @@ mod tests {
         let text = "# any\n? What is it?\n? Why?\n? How?\n# contrary to: short, Too Long\nA long text.\n+ At length.\n+ In full.\n# rest\nTell me.\n";
         let set = PromptSet::parse(text);
         let expected = [
-            "What is it?",
-            "Why?",
-            "How?",
             "A long text.",
             "Tell me.",
             "What is it? At length.",
@@ -227,10 +223,7 @@ mod tests {
         ];
         assert_eq!(texts(&set), expected);
         let sections: Vec<bool> = set.prompts.iter().map(|p| p.section.is_some()).collect();
-        assert_eq!(
-            sections,
-            [false, false, false, true, false, true, true, true]
-        );
+        assert_eq!(sections, [true, false, true, true, true]);
         assert_eq!(set.contrary_sections(&["too  long!".to_owned()]), [true]);
         assert_eq!(set.contrary_sections(&[]), [false]);
     }

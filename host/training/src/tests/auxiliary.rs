@@ -371,7 +371,7 @@ fn rehearsal_asks_for_the_opposite_of_what_is_learned() {
     let mut options = with_rehearsal(&fixture, pairs_only(PairLoss::Dpo));
     let file = fixture.data().join("prompts.txt");
     let contrary = "# contrary to: shorter\nxw\nwvu\n+ uts\n+ srq\n# contrary to: longer\nb\n+ c\n";
-    let general = "#\n? abc\n? bcd\n? cde\n? def\nghij\nhijk\nijkl\njklm\nklmn\nlmno\nmnop\n";
+    let general = "#\n? abc\n? bcd\n? cde\n? def\nghij\nhijk\nijkl\njklm\nklmn\nlmno\nmnop\nnopq\nopqr\npqrs\nqrst\n";
     std::fs::write(&file, format!("{contrary}{general}")).unwrap();
     options.rehearsal.first_replies = 8;
     let step = fixture.trainer(&options).step(10).unwrap().unwrap();

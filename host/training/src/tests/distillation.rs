@@ -162,6 +162,49 @@ fn hybrid_adds_reward_and_distillation_advantages() {
 }
 
 #[test]
+fn hybrid_divergence_trains_rewards_and_adds_a_divergence_where_there_is_a_hint() {
+    let mut fixture = Fixture::new();
+    let both = fixture.hinted_sample(Some(-1.0), &[HINT]);
+    let rewarded = fixture.hinted_sample(Some(1.0), &[]);
+    let mut options = method_options(TrainingMethod::HybridDivergence);
+    options.teacher.reward_weight = 0.5;
+    options.teacher.top_k_from = TopKSource::Teacher;
+    options.teacher.divergence = DistillationDivergence::Jensen;
+    options.teacher.top_k = 3;
+    let teacher = scored(&fixture, both, Some(HINT), Candidates::Top(3));
+    let given = Candidates::Fixed {
+        ids: &teacher.candidates,
+        per_token: 3,
+    };
+    let own = scored(&fixture, both, None, given);
+    let divergence = TopKDistillation {
+        direction: DistillationDivergence::Jensen,
+        tail: true,
+    };
+    let rows = own.candidate_logprobs.chunks(3);
+    let divergences: Vec<f64> = rows
+        .zip(teacher.candidate_logprobs.chunks(3))
+        .map(|(own, teacher)| f64::from(divergence.token(own, teacher, &mut [0.0; 3])))
+        .collect();
+    let mut trainer = fixture.trainer(&options);
+    let step = trainer.step(10).unwrap().unwrap();
+    assert_eq!(step.outcome, StepOutcome::Published, "{:?}", step.reason);
+    for (id, advantage, is_distilled) in [(both, -0.5, true), (rewarded, 0.5, false)] {
+        let row = row(&step.metrics, id);
+        assert!(
+            (number(&row["advantage"]) - advantage).abs() < 1e-6,
+            "{row}"
+        );
+        assert_eq!(row["gap"].is_number(), is_distilled, "{row}");
+        assert_eq!(fixture.sample_record(id).state, SampleState::Trained);
+    }
+    // The rewards of two replies of one length cancel out at the first update. The mean is over the tokens of both.
+    let loss = number(&step.metrics["loss_first"]);
+    let expected = mean(&divergences) / 2.0;
+    assert!((loss - expected).abs() < 1e-4, "{loss} {expected}");
+}
+
+#[test]
 fn binary_ignores_hints() {
     let mut fixture = Fixture::new();
     let rewarded = fixture.hinted_sample(Some(-1.0), &[HINT]);
@@ -178,13 +221,17 @@ fn binary_ignores_hints() {
 }
 
 #[test]
-fn opd_topk_loss_matches_the_formula_for_both_top_k_sources() {
-    for of in [TopKSource::Student, TopKSource::Teacher] {
+fn the_divergence_matches_the_formula_for_both_top_k_sources() {
+    for (method, of) in [
+        (TrainingMethod::OpdTopk, TopKSource::Student),
+        (TrainingMethod::OpdTopk, TopKSource::Teacher),
+        (TrainingMethod::HybridDivergence, TopKSource::Teacher),
+    ] {
         let mut fixture = Fixture::new();
         let ids: Vec<SampleId> = (0..4)
             .map(|_| fixture.hinted_sample(None, &[HINT]))
             .collect();
-        let mut options = method_options(TrainingMethod::OpdTopk);
+        let mut options = method_options(method);
         options.teacher.top_k = 3;
         options.teacher.top_k_from = of;
         options.teacher.divergence = DistillationDivergence::Forward;

@@ -56,6 +56,7 @@ fn forced_tokens_are_masked_with_every_method() {
         TrainingMethod::OpdTopk,
         TrainingMethod::Hybrid,
         TrainingMethod::HybridTopk,
+        TrainingMethod::HybridDivergence,
     ] {
         let mut fixture = constrained_to(&TEXTS);
         let ids: Vec<SampleId> = [1.0, -1.0, 1.0, -1.0]

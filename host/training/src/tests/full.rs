@@ -261,6 +261,7 @@ fn every_method_has_the_same_initial_loss_for_adapter_and_full_parameters() {
         (TrainingMethod::OpdTopk, TopKSource::Teacher),
         (TrainingMethod::Hybrid, TopKSource::Student),
         (TrainingMethod::HybridTopk, TopKSource::Student),
+        (TrainingMethod::HybridDivergence, TopKSource::Teacher),
     ];
     for (method, top_k_of) in methods {
         let with = |mut options: TrainingOptions| {

@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn training_methods_are_named_as_their_arms() {
-        for arm in [Arm::BINARY, Arm::OPD, Arm::HYBRID, Arm::HYBRID_TOPK] {
+        for arm in [Arm::BINARY, Arm::OPD, Arm::HYBRID, Arm::HYBRID_DIVERGENCE] {
             let method = format!("training.method={}", arm.name());
             assert!(arm.overrides().contains(&method.as_str()), "{}", arm.name());
         }

@@ -36,7 +36,7 @@ use crate::output::check_writable;
     them the model can learn.\n\n\
     Exit codes: 0 success, 1 an arm failed (with --check: or a target was missed), 2 wrong usage, 130 interrupted.")]
 pub(crate) struct PersonalizeArgs {
-    /// Arms to compare [default: control,binary,opd,hybrid,hybrid-topk; with --model
+    /// Arms to compare [default: control,binary,opd,hybrid,hybrid-divergence; with --model
     /// control,binary,opd,hybrid,redo-dpo-rehearsal,opd-topk-redo-sft-rehearsal,hybrid-redo-sft-rehearsal,memory]
     #[arg(long, value_name = "ARMS", value_delimiter = ',', value_parser = arm_values())]
     arms: Vec<Arm>,

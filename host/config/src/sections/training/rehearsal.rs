@@ -30,7 +30,7 @@ pub struct RehearsalOptions {
     /// A file with a prompt per line instead of the built-in set; empty lines and lines that start with `#` are skipped. The
     /// prompts after a line `# contrary to: short, brief, too long`, up to the next line with `#`, ask for the opposite of
     /// feedback with one of these words or phrases. There, `+ Go into depth.` is a request that is appended to questions,
-    /// which are lines such as `? How does a lock work?`.
+    /// which are lines such as `? How does a lock work?` and no prompts by themselves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompts_file: Option<PathBuf>,
     /// Replies that the base model gives before the first step. Default 16.

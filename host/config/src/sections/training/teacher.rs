@@ -30,6 +30,8 @@ pub enum TrainingMethod {
     /// Rewards and hints: clipped surrogates over the policy's top-k tokens, weighted by their probability; of several hints,
     /// the one whose teacher shares most of these tokens.
     HybridTopk,
+    /// Rewards and hints: the advantage of rewards, and for replies with a hint also the divergence of `opd-topk`.
+    HybridDivergence,
 }
 
 /// Kind of distillation.
@@ -46,7 +48,7 @@ pub enum DistillationKind {
 impl TrainingMethod {
     /// Whether the method uses rewards.
     pub fn uses_rewards(self) -> bool {
-        matches!(self, Self::Binary | Self::Hybrid | Self::HybridTopk)
+        !matches!(self, Self::Opd | Self::OpdTopk)
     }
 
     /// Whether the method uses hints.
@@ -59,7 +61,7 @@ impl TrainingMethod {
         match self {
             Self::Binary => None,
             Self::Opd | Self::Hybrid => Some(DistillationKind::LogprobGaps),
-            Self::OpdTopk => Some(DistillationKind::TopKDivergence),
+            Self::OpdTopk | Self::HybridDivergence => Some(DistillationKind::TopKDivergence),
             Self::HybridTopk => Some(DistillationKind::TopKSelect),
         }
     }
@@ -116,7 +118,7 @@ pub enum HintSelection {
     Overlap,
 }
 
-/// Whose top-k tokens `opd-topk` uses.
+/// Whose top-k tokens a divergence compares.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -152,7 +154,8 @@ pub enum DistillationDivergence {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TeacherOptions {
-    /// The teacher model. Default `reference`.
+    /// The teacher model. Default `reference`; `policy` for the embedded model and models of at least 50 million
+    /// parameters.
     pub source: TeacherSource,
     /// `source = "ema"` only: rate at which the moving average follows the policy. Default 0.05.
     pub ema_rate: f64,
@@ -163,7 +166,8 @@ pub struct TeacherOptions {
     pub max_hints: usize,
     /// Text before a hint in the prompt; marker and hint form their own paragraph. Default "[user's hint]".
     pub hint_marker: String,
-    /// Factor on advantages from rewards. Default 1.
+    /// Factor on advantages from rewards. Default 1; 0.5 for the embedded model, 0.3 for models of at least 50 million
+    /// parameters.
     pub reward_weight: f64,
     /// Factor on the distillation signal. If this and `reward_weight` are 0, samples do not train and the teacher is not
     /// asked; then `training.pairs.loss` must train pairs. Default 1.
@@ -174,13 +178,16 @@ pub struct TeacherOptions {
     /// `opd` and `hybrid` only: discount factor; a token also gets the gaps of later tokens, each times this to the power of
     /// the distance. Default 0.
     pub gamma: f64,
-    /// Top-k tokens per position of `opd-topk`, `hybrid-topk` and `hint_selection = "overlap"`. Default 4.
+    /// Top-k tokens per position of `opd-topk`, `hybrid-divergence`, `hybrid-topk` and `hint_selection = "overlap"`. Default 4; 20
+    /// for the embedded model and models of at least 50 million parameters.
     pub top_k: usize,
-    /// `opd-topk` only: whose top-k tokens are used. Default `student`.
+    /// `opd-topk` and `hybrid-divergence`: whose top-k tokens are used. What the policy would never say by itself is only
+    /// among the teacher's. Default `student`; `teacher` for the embedded model and models of at least 50 million parameters.
     pub top_k_from: TopKSource,
-    /// `opd-topk` only: the divergence. Default `reverse`.
+    /// `opd-topk` and `hybrid-divergence`: the divergence. Default `reverse`; `jensen` for the embedded model and models of
+    /// at least 50 million parameters.
     pub divergence: DistillationDivergence,
-    /// `opd-topk` only: whether all other tokens form a tail bin; else both sides are renormalized. Default true.
+    /// `opd-topk` and `hybrid-divergence`: whether all other tokens form a tail bin; else both sides are renormalized. Default true.
     pub top_k_tail: bool,
     /// `source = "endpoint"` only: the endpoint. Default none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -237,10 +244,10 @@ impl TeacherOptions {
         if let Some(bound) = self.max_logprob_gap {
             require_positive("training.teacher.max_logprob_gap", bound)?;
             require(
-                method != TrainingMethod::OpdTopk,
+                method.distillation() != Some(DistillationKind::TopKDivergence),
                 "training.teacher.max_logprob_gap",
                 bound,
-                "is not used by training.method = \"opd-topk\", which has no log-prob gaps; remove it",
+                "is not used by this training.method, which has no log-prob gaps; remove it",
             )?;
         }
         require(
@@ -251,7 +258,8 @@ impl TeacherOptions {
         )?;
         require(
             self.gamma == 0.0
-                || !matches!(method, TrainingMethod::OpdTopk | TrainingMethod::HybridTopk),
+                || method.distillation() == Some(DistillationKind::LogprobGaps)
+                || method == TrainingMethod::Binary,
             "training.teacher.gamma",
             self.gamma,
             "is not used by this training.method; remove it",
@@ -270,7 +278,8 @@ impl TeacherOptions {
         )?;
         require(
             self.hint_selection(method) == HintSelection::Longest
-                || !(method == TrainingMethod::OpdTopk && self.top_k_from == TopKSource::Teacher),
+                || method.distillation() != Some(DistillationKind::TopKDivergence)
+                || self.top_k_from == TopKSource::Student,
             "training.teacher.hint_selection",
             "\"overlap\"",
             "compares the policy's top-k tokens; set training.teacher.top_k_from = \"student\" or hints = \"longest\"",
@@ -302,7 +311,7 @@ impl TeacherOptions {
             !needs_policy_top_k,
             "training.teacher.source",
             "\"endpoint\"",
-            "an endpoint returns only its own top-k tokens; set training.method to \"hybrid\" or \"opd\", or to \"opd-topk\" with training.teacher.top_k_from = \"teacher\"",
+            "an endpoint returns only its own top-k tokens; set training.method to \"hybrid\" or \"opd\", or to \"opd-topk\" or \"hybrid-divergence\" with training.teacher.top_k_from = \"teacher\"",
         )?;
         require(
             self.top_k <= ENDPOINT_MAX_TOP_K,
@@ -331,7 +340,12 @@ mod tests {
             (
                 TrainingMethod::OpdTopk,
                 "max_logprob_gap = 1.0",
-                "training.teacher.max_logprob_gap = 1: is not used by training.method = \"opd-topk\", which has no log-prob gaps; remove it",
+                "training.teacher.max_logprob_gap = 1: is not used by this training.method, which has no log-prob gaps; remove it",
+            ),
+            (
+                TrainingMethod::HybridDivergence,
+                "max_logprob_gap = 1.0",
+                "training.teacher.max_logprob_gap = 1: is not used by this training.method, which has no log-prob gaps; remove it",
             ),
             (
                 TrainingMethod::HybridTopk,
