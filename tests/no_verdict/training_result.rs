@@ -77,6 +77,8 @@ fn config(data: &Path, judge: &Path, trains: bool) -> Config {
     config.training.nice = 0;
     config.training.num_epochs = 1;
     config.training.max_staleness = 1000;
+    // An advantage is a reward minus the running mean, without a factor.
+    config.training.teacher.reward_weight = 1.0;
     config.training.initial_baseline = START;
     config.training.baseline_rate = RATE;
     config
