@@ -97,7 +97,6 @@ const SPECS: &[Spec] = &[
         memory: false,
         overrides: &[
             "training.method=hybrid",
-            "training.teacher.source=reference",
             "training.teacher.reward_weight=0.0",
             "training.teacher.distillation_weight=0.0",
             "training.pairs.loss=sft",
@@ -111,7 +110,6 @@ const SPECS: &[Spec] = &[
         memory: false,
         overrides: &[
             "training.method=hybrid",
-            "training.teacher.source=reference",
             "training.teacher.reward_weight=0.0",
             "training.teacher.distillation_weight=0.0",
             "training.pairs.loss=sft",
@@ -125,7 +123,6 @@ const SPECS: &[Spec] = &[
         memory: false,
         overrides: &[
             "training.method=hybrid",
-            "training.teacher.source=reference",
             "training.teacher.reward_weight=0.0",
             "training.teacher.distillation_weight=0.0",
             "training.pairs.loss=dpo",
@@ -139,7 +136,6 @@ const SPECS: &[Spec] = &[
         memory: false,
         overrides: &[
             "training.method=hybrid",
-            "training.teacher.source=reference",
             "training.teacher.reward_weight=0.0",
             "training.teacher.distillation_weight=0.0",
             "training.pairs.loss=dpo",
