@@ -261,8 +261,12 @@ impl Machine {
     }
 
     /// Starts a browser, which has the pipe that the machine was started with.
-    pub(crate) async fn open_browser(&self, argv: Vec<String>) -> Result<(), SandboxError> {
-        let request = Request::OpenBrowser { argv };
+    pub(crate) async fn open_browser(
+        &self,
+        argv: Vec<String>,
+        env: Vec<(String, String)>,
+    ) -> Result<(), SandboxError> {
+        let request = Request::OpenBrowser { argv, env };
         self.call(&request, &[], Duration::ZERO).await.map(|_| ())
     }
 

@@ -64,7 +64,10 @@ pub(crate) enum Request {
     /// A part of an archive; an empty one is the last.
     Chunk,
     /// Starts the browser, which talks to the host through the pipe that is the supervisor's standard output.
-    OpenBrowser { argv: Vec<String> },
+    OpenBrowser {
+        argv: Vec<String>,
+        env: Vec<(String, String)>,
+    },
     /// Does nothing, except that the machine counts as used.
     Touch,
 }

@@ -1,4 +1,4 @@
-//! The browser's program and its arguments.
+//! The browser's program, its arguments and its environment.
 
 use std::path::{Path, PathBuf};
 
@@ -78,4 +78,18 @@ pub(super) fn command(program: &Path) -> Vec<String> {
     argv.push(format!("--window-size={WIDTH},{HEIGHT}"));
     argv.push("about:blank".to_owned());
     argv
+}
+
+/// Variables that the browser sets itself while it starts, the last one in a thread of its own. Those that it has already
+/// are replaced in place. A new one makes the C library move and free the list of variables while other threads read it,
+/// and then the browser ends with a segmentation fault, once in thousands of starts.
+pub(super) fn environment() -> Vec<(String, String)> {
+    [
+        ("DBUS_SESSION_BUS_ADDRESS", "disabled:"),
+        ("FC_FONTATIONS", "1"),
+        // Replaced while the software renderer is loaded. There is no other.
+        ("VK_ICD_FILENAMES", "/dev/null"),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .into()
 }

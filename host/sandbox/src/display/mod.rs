@@ -95,7 +95,9 @@ impl Sandboxes {
             ..Spec::default()
         };
         let machine = self.start(owner, spec, Some(OwnedFd::from(theirs))).await?;
-        machine.open_browser(browser::command(&program)).await?;
+        machine
+            .open_browser(browser::command(&program), browser::environment())
+            .await?;
         let cdp = Cdp::new(stream, served);
         if let Err(error) = prepare(&cdp).await {
             return Err(not_started(&machine, &program.display().to_string(), error).await);

@@ -19,6 +19,7 @@ impl Supervisor {
     pub(super) fn open_browser(
         &mut self,
         argv: Vec<String>,
+        env: &[(String, String)],
     ) -> Result<(Reply, Vec<u8>), SandboxError> {
         if self.browser.is_some() {
             return Err(SandboxError::Denied("the machine has a browser".to_owned()));
@@ -30,7 +31,7 @@ impl Supervisor {
         let argv: Vec<String> = launch.into_iter().chain(argv).collect();
         let start = Start {
             argv: &argv,
-            env: &[],
+            env,
             workdir: None,
         };
         let pipe = io::stdout().as_fd().try_clone_to_owned().map_err(failed)?;

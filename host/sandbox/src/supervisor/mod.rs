@@ -243,7 +243,7 @@ impl Supervisor {
             Request::Write { path } => flatten(files::write(&path, &body)),
             Request::Snapshot { max_bytes } => flatten(self.snapshot(max_bytes)?),
             Request::Restore => flatten(self.restore()?),
-            Request::OpenBrowser { argv } => flatten(self.open_browser(argv)),
+            Request::OpenBrowser { argv, env } => flatten(self.open_browser(argv, &env)),
             Request::Touch => (Reply::Done, Vec::new()),
             Request::Start(_) | Request::Chunk => return Err(Stop::HostGone),
         };
