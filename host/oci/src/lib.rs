@@ -22,10 +22,12 @@ mod credentials;
 mod digest;
 mod error;
 mod manifest;
+mod pull_options;
 mod puller;
 mod reference;
 mod registry;
 mod signature;
 
 pub use error::OciError;
-pub use puller::{Artifact, PullOptions, Puller};
+pub use pull_options::PullOptions;
+pub use puller::{Artifact, Puller};

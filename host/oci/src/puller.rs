@@ -1,15 +1,13 @@
 //! Pulls a component: its manifest by digest, then its bytes, from the cache or the registry.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-
-use clawhost_config::OciConfig;
 
 use crate::blob_cache::BlobCache;
 use crate::digest::Digest;
 use crate::error::OciError;
 use crate::manifest::{MEDIA_TYPES, Manifest};
+use crate::pull_options::PullOptions;
 use crate::reference::{Reference, Version};
 use crate::registry::Registry;
 use crate::signature;
@@ -18,30 +16,6 @@ use crate::signature;
 const MAX_MANIFEST: u64 = 1 << 20;
 /// The annotation of the manifest that has the text of the component's `plugin.toml`.
 const PLUGIN_TOML: &str = "io.clawhost.plugin-toml";
-
-/// Where to pull from, and what to accept.
-#[derive(Debug, Clone)]
-pub struct PullOptions {
-    /// `[plugins.oci]`.
-    pub config: OciConfig,
-    /// Largest component, in bytes.
-    pub max_component_size: u64,
-    /// Directory of what was pulled before. None keeps nothing.
-    pub cache: Option<PathBuf>,
-    /// Docker's `config.json` with the credentials of registries. None sends no credentials.
-    pub docker_config: Option<PathBuf>,
-}
-
-impl Default for PullOptions {
-    fn default() -> Self {
-        Self {
-            config: OciConfig::default(),
-            max_component_size: 64 << 20,
-            cache: None,
-            docker_config: None,
-        }
-    }
-}
 
 /// A component that was pulled and checked.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::credentials::{self, Credentials};
 use crate::error::OciError;
-use crate::puller::PullOptions;
+use crate::pull_options::PullOptions;
 use crate::reference::Reference;
 
 /// Time to connect, between two parts of a response, and of a whole response.

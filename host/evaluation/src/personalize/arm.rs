@@ -1,5 +1,8 @@
 //! The arms of a comparison, as data: an arm is a name and the configuration keys it sets.
 
+/// Keys of the configuration with their values, as in `--set`.
+type Keys = &'static [&'static str];
+
 /// One arm.
 #[derive(Debug)]
 struct Spec {
@@ -9,352 +12,231 @@ struct Spec {
     trains: bool,
     /// Whether its client puts the persona's corrections into the system message.
     memory: bool,
-    /// Keys of the configuration with their values, as in `--set`.
-    overrides: &'static [&'static str],
+    keys: &'static [Keys],
 }
 
 /// An arm of a comparison. The servers of a run differ in its configuration keys and in nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Arm(usize);
 
+const fn frozen(name: &'static str, about: &'static str, keys: &'static [Keys]) -> Spec {
+    Spec {
+        name,
+        about,
+        trains: false,
+        memory: false,
+        keys,
+    }
+}
+
+const fn trains(name: &'static str, about: &'static str, keys: &'static [Keys]) -> Spec {
+    Spec {
+        trains: true,
+        ..frozen(name, about, keys)
+    }
+}
+
+/// Rewards.
+const BINARY: Keys = &["training.method=binary"];
+/// The log-prob gap of recorded tokens to the base model that reads the hint.
+const OPD: Keys = &["training.method=opd", "training.teacher.source=reference"];
+/// Rewards and that gap.
+const HYBRID: Keys = &[
+    "training.method=hybrid",
+    "training.teacher.source=reference",
+];
+/// Rewards and the gap over the top-k tokens.
+const HYBRID_TOP_K: Keys = &[
+    "training.method=hybrid-topk",
+    "training.teacher.source=reference",
+];
+/// Rewards and the divergence from the policy that reads the hint.
+const HYBRID_DIVERGENCE: Keys = &[
+    "training.method=hybrid-divergence",
+    "training.teacher.source=policy",
+    "training.teacher.top_k=20",
+    "training.teacher.top_k_from=teacher",
+    "training.teacher.divergence=jensen",
+];
+/// The reverse KL to the base model that reads the hint, over 64 tokens and a tail.
+const OPD_TOP_K: Keys = &[
+    "training.method=opd-topk",
+    "training.teacher.source=reference",
+    "training.teacher.top_k=64",
+    "training.teacher.top_k_from=student",
+    "training.teacher.divergence=reverse",
+];
+/// The reverse KL to the policy that reads its experience, over 64 tokens and a tail.
+const EXPERIENCE_TOP_K: Keys = &[
+    "training.method=opd-topk",
+    "training.teacher.source=policy",
+    "training.teacher.top_k=64",
+    "training.teacher.top_k_from=student",
+    "training.teacher.divergence=reverse",
+];
 /// Pairs alone: neither rewards nor distillation have a weight.
-///
-/// Keys of the arms without pairs and without rehearsal are stated too, since both are on by default for models of some size.
+const ACCEPTED_ONLY: Keys = &[
+    "training.method=hybrid",
+    "training.teacher.reward_weight=0.0",
+    "training.teacher.distillation_weight=0.0",
+];
+/// No pairs; stated, because they are on by default for models of some size.
+const NO_PAIRS: Keys = &["training.pairs.loss=none"];
+/// The likelihood of accepted replies to complaints.
+const SFT: Keys = &["training.pairs.loss=sft"];
+/// Pairs of an accepted and a rejected reply.
+const DPO: Keys = &["training.pairs.loss=dpo"];
+/// Rehearsal.
+const REHEARSAL: Keys = &["training.rehearsal.enabled=true"];
+/// No rehearsal; stated, because it is on by default.
+const NO_REHEARSAL: Keys = &["training.rehearsal.enabled=false"];
+
 const SPECS: &[Spec] = &[
+    frozen("control", "The frozen model", &[]),
+    trains(
+        "binary",
+        "Trains on rewards only",
+        &[BINARY, NO_PAIRS, NO_REHEARSAL],
+    ),
+    trains(
+        "opd",
+        "Distils from the hinted teacher only, on single tokens",
+        &[OPD, NO_PAIRS, NO_REHEARSAL],
+    ),
+    trains(
+        "hybrid",
+        "Trains on rewards and distils from the hinted teacher",
+        &[HYBRID, NO_PAIRS, NO_REHEARSAL],
+    ),
+    trains(
+        "hybrid-topk",
+        "Trains on rewards and distils from the hinted teacher over the top-k tokens, with a choice of hints",
+        &[HYBRID_TOP_K, NO_PAIRS, NO_REHEARSAL],
+    ),
+    trains(
+        "hybrid-divergence",
+        "Trains on rewards and distils what the policy would have said with the hint",
+        &[HYBRID_DIVERGENCE, NO_PAIRS, NO_REHEARSAL],
+    ),
+    trains(
+        "redo-sft",
+        "Trains on accepted replies to complaints only",
+        &[ACCEPTED_ONLY, SFT, NO_REHEARSAL],
+    ),
+    trains(
+        "redo-sft-rehearsal",
+        "Trains on accepted replies to complaints only, with rehearsal",
+        &[ACCEPTED_ONLY, SFT, REHEARSAL],
+    ),
+    trains(
+        "redo-dpo",
+        "Trains on pairs of an accepted and a rejected reply only",
+        &[ACCEPTED_ONLY, DPO, NO_REHEARSAL],
+    ),
+    trains(
+        "redo-dpo-rehearsal",
+        "Trains on pairs of an accepted and a rejected reply only, with rehearsal",
+        &[ACCEPTED_ONLY, DPO, REHEARSAL],
+    ),
+    trains(
+        "binary-redo",
+        "Trains on rewards and on pairs",
+        &[BINARY, DPO, NO_REHEARSAL],
+    ),
+    trains(
+        "binary-redo-rehearsal",
+        "Trains on rewards and on pairs, with rehearsal",
+        &[BINARY, DPO, REHEARSAL],
+    ),
+    trains(
+        "opd-redo",
+        "Distils from the hinted teacher and trains on pairs",
+        &[OPD, DPO, NO_REHEARSAL],
+    ),
+    trains(
+        "opd-redo-rehearsal",
+        "Distils from the hinted teacher and trains on pairs, with rehearsal",
+        &[OPD, DPO, REHEARSAL],
+    ),
+    trains(
+        "binary-rehearsal",
+        "Trains on rewards only, with rehearsal",
+        &[BINARY, NO_PAIRS, REHEARSAL],
+    ),
+    trains(
+        "opd-rehearsal",
+        "Distils from the hinted teacher only, on single tokens, with rehearsal",
+        &[OPD, NO_PAIRS, REHEARSAL],
+    ),
+    trains(
+        "opd-topk",
+        "Distils from the hinted teacher only, by the reverse KL over 64 tokens and a tail",
+        &[OPD_TOP_K, NO_PAIRS, NO_REHEARSAL],
+    ),
+    trains(
+        "opd-topk-rehearsal",
+        "Distils from the hinted teacher only, by the reverse KL over 64 tokens and a tail, with rehearsal",
+        &[OPD_TOP_K, NO_PAIRS, REHEARSAL],
+    ),
+    trains(
+        "opd-topk-redo-sft",
+        "Distils by the reverse KL and trains on accepted replies to complaints",
+        &[OPD_TOP_K, SFT, NO_REHEARSAL],
+    ),
+    trains(
+        "opd-topk-redo-sft-rehearsal",
+        "Distils by the reverse KL and trains on accepted replies to complaints, with rehearsal",
+        &[OPD_TOP_K, SFT, REHEARSAL],
+    ),
+    trains(
+        "hybrid-redo-sft-rehearsal",
+        "Trains on rewards and on accepted replies to complaints and distils from the hinted teacher, with rehearsal",
+        &[HYBRID, SFT, REHEARSAL],
+    ),
+    trains(
+        "hybrid-redo-rehearsal",
+        "Trains on rewards and on pairs and distils from the hinted teacher, with rehearsal",
+        &[HYBRID, DPO, REHEARSAL],
+    ),
+    trains("configured", "Trains as the configuration says", &[]),
+    trains(
+        "one-adapter",
+        "The same, with one adapter for both of two people",
+        &[&["training.adapters=shared"]],
+    ),
     Spec {
-        name: "control",
-        about: "The frozen model",
-        trains: false,
-        memory: false,
-        overrides: &[],
-    },
-    Spec {
-        name: "binary",
-        about: "Trains on rewards only",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "training.method=binary",
-            "training.pairs.loss=none",
-            "training.rehearsal.enabled=false",
-        ],
-    },
-    Spec {
-        name: "opd",
-        about: "Distils from the hinted teacher only, on single tokens",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "training.method=opd",
-            "training.teacher.source=reference",
-            "training.pairs.loss=none",
-            "training.rehearsal.enabled=false",
-        ],
-    },
-    Spec {
-        name: "hybrid",
-        about: "Trains on rewards and distils from the hinted teacher",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "training.method=hybrid",
-            "training.teacher.source=reference",
-            "training.pairs.loss=none",
-            "training.rehearsal.enabled=false",
-        ],
-    },
-    Spec {
-        name: "hybrid-topk",
-        about: "Trains on rewards and distils from the hinted teacher over the top-k tokens, with a choice of hints",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "training.method=hybrid-topk",
-            "training.teacher.source=reference",
-            "training.pairs.loss=none",
-            "training.rehearsal.enabled=false",
-        ],
-    },
-    Spec {
-        name: "hybrid-divergence",
-        about: "Trains on rewards and distils what the policy would have said with the hint",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "training.method=hybrid-divergence",
-            "training.teacher.source=policy",
-            "training.teacher.top_k=20",
-            "training.teacher.top_k_from=teacher",
-            "training.teacher.divergence=jensen",
-            "training.pairs.loss=none",
-            "training.rehearsal.enabled=false",
-        ],
-    },
-    Spec {
-        name: "redo-sft",
-        about: "Trains on accepted replies to complaints only",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "training.method=hybrid",
-            "training.teacher.reward_weight=0.0",
-            "training.teacher.distillation_weight=0.0",
-            "training.pairs.loss=sft",
-            "training.rehearsal.enabled=false",
-        ],
-    },
-    Spec {
-        name: "redo-sft-rehearsal",
-        about: "Trains on accepted replies to complaints only, with rehearsal",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "training.method=hybrid",
-            "training.teacher.reward_weight=0.0",
-            "training.teacher.distillation_weight=0.0",
-            "training.pairs.loss=sft",
-            "training.rehearsal.enabled=true",
-        ],
-    },
-    Spec {
-        name: "redo-dpo",
-        about: "Trains on pairs of an accepted and a rejected reply only",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "training.method=hybrid",
-            "training.teacher.reward_weight=0.0",
-            "training.teacher.distillation_weight=0.0",
-            "training.pairs.loss=dpo",
-            "training.rehearsal.enabled=false",
-        ],
-    },
-    Spec {
-        name: "redo-dpo-rehearsal",
-        about: "Trains on pairs of an accepted and a rejected reply only, with rehearsal",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "training.method=hybrid",
-            "training.teacher.reward_weight=0.0",
-            "training.teacher.distillation_weight=0.0",
-            "training.pairs.loss=dpo",
-            "training.rehearsal.enabled=true",
-        ],
-    },
-    Spec {
-        name: "binary-redo",
-        about: "Trains on rewards and on pairs",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "training.method=binary",
-            "training.pairs.loss=dpo",
-            "training.rehearsal.enabled=false",
-        ],
-    },
-    Spec {
-        name: "binary-redo-rehearsal",
-        about: "Trains on rewards and on pairs, with rehearsal",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "training.method=binary",
-            "training.pairs.loss=dpo",
-            "training.rehearsal.enabled=true",
-        ],
-    },
-    Spec {
-        name: "opd-redo",
-        about: "Distils from the hinted teacher and trains on pairs",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "training.method=opd",
-            "training.teacher.source=reference",
-            "training.pairs.loss=dpo",
-            "training.rehearsal.enabled=false",
-        ],
-    },
-    Spec {
-        name: "opd-redo-rehearsal",
-        about: "Distils from the hinted teacher and trains on pairs, with rehearsal",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "training.method=opd",
-            "training.teacher.source=reference",
-            "training.pairs.loss=dpo",
-            "training.rehearsal.enabled=true",
-        ],
-    },
-    Spec {
-        name: "binary-rehearsal",
-        about: "Trains on rewards only, with rehearsal",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "training.method=binary",
-            "training.pairs.loss=none",
-            "training.rehearsal.enabled=true",
-        ],
-    },
-    Spec {
-        name: "opd-rehearsal",
-        about: "Distils from the hinted teacher only, on single tokens, with rehearsal",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "training.method=opd",
-            "training.teacher.source=reference",
-            "training.pairs.loss=none",
-            "training.rehearsal.enabled=true",
-        ],
-    },
-    Spec {
-        name: "opd-topk",
-        about: "Distils from the hinted teacher only, by the reverse KL over 64 tokens and a tail",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "training.method=opd-topk",
-            "training.teacher.source=reference",
-            "training.teacher.top_k=64",
-            "training.teacher.top_k_from=student",
-            "training.teacher.divergence=reverse",
-            "training.pairs.loss=none",
-            "training.rehearsal.enabled=false",
-        ],
-    },
-    Spec {
-        name: "opd-topk-rehearsal",
-        about: "Distils from the hinted teacher only, by the reverse KL over 64 tokens and a tail, with rehearsal",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "training.method=opd-topk",
-            "training.teacher.source=reference",
-            "training.teacher.top_k=64",
-            "training.teacher.top_k_from=student",
-            "training.teacher.divergence=reverse",
-            "training.pairs.loss=none",
-            "training.rehearsal.enabled=true",
-        ],
-    },
-    Spec {
-        name: "opd-topk-redo-sft",
-        about: "Distils by the reverse KL and trains on accepted replies to complaints",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "training.method=opd-topk",
-            "training.teacher.source=reference",
-            "training.teacher.top_k=64",
-            "training.teacher.top_k_from=student",
-            "training.teacher.divergence=reverse",
-            "training.pairs.loss=sft",
-            "training.rehearsal.enabled=false",
-        ],
-    },
-    Spec {
-        name: "opd-topk-redo-sft-rehearsal",
-        about: "Distils by the reverse KL and trains on accepted replies to complaints, with rehearsal",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "training.method=opd-topk",
-            "training.teacher.source=reference",
-            "training.teacher.top_k=64",
-            "training.teacher.top_k_from=student",
-            "training.teacher.divergence=reverse",
-            "training.pairs.loss=sft",
-            "training.rehearsal.enabled=true",
-        ],
-    },
-    Spec {
-        name: "hybrid-redo-sft-rehearsal",
-        about: "Trains on rewards and on accepted replies to complaints and distils from the hinted teacher, with rehearsal",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "training.method=hybrid",
-            "training.teacher.source=reference",
-            "training.pairs.loss=sft",
-            "training.rehearsal.enabled=true",
-        ],
-    },
-    Spec {
-        name: "hybrid-redo-rehearsal",
-        about: "Trains on rewards and on pairs and distils from the hinted teacher, with rehearsal",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "training.method=hybrid",
-            "training.teacher.source=reference",
-            "training.pairs.loss=dpo",
-            "training.rehearsal.enabled=true",
-        ],
-    },
-    Spec {
-        name: "configured",
-        about: "Trains as the configuration says",
-        trains: true,
-        memory: false,
-        overrides: &[],
-    },
-    Spec {
-        name: "one-adapter",
-        about: "The same, with one adapter for both of two people",
-        trains: true,
-        memory: false,
-        overrides: &["training.adapters=shared"],
-    },
-    Spec {
-        name: "memory",
-        about: "The frozen model with earlier corrections in the system message",
-        trains: false,
         memory: true,
-        overrides: &[],
+        ..frozen(
+            "memory",
+            "The frozen model with earlier corrections in the system message",
+            &[],
+        )
     },
-    Spec {
-        name: "inject",
-        about: "The frozen model with the experience of the server in the system message",
-        trains: false,
-        memory: false,
-        overrides: &["experience.mode=inject"],
-    },
-    Spec {
-        name: "distill-experience",
-        about: "Distils from the policy with its experience, by the reverse KL over 64 tokens and a tail, with rehearsal",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "experience.mode=distill",
-            "training.method=opd-topk",
-            "training.teacher.source=policy",
-            "training.teacher.top_k=64",
-            "training.teacher.top_k_from=student",
-            "training.teacher.divergence=reverse",
-            "training.pairs.loss=none",
-            "training.rehearsal.enabled=true",
+    frozen(
+        "inject",
+        "The frozen model with the experience of the server in the system message",
+        &[&["experience.mode=inject"]],
+    ),
+    trains(
+        "distill-experience",
+        "Distils from the policy with its experience, by the reverse KL over 64 tokens and a tail, with rehearsal",
+        &[
+            &["experience.mode=distill"],
+            EXPERIENCE_TOP_K,
+            NO_PAIRS,
+            REHEARSAL,
         ],
-    },
-    Spec {
-        name: "both-experience",
-        about: "The same, with the experience in the system message of three conversations in four until the weights follow it",
-        trains: true,
-        memory: false,
-        overrides: &[
-            "experience.mode=both",
-            "training.method=opd-topk",
-            "training.teacher.source=policy",
-            "training.teacher.top_k=64",
-            "training.teacher.top_k_from=student",
-            "training.teacher.divergence=reverse",
-            "training.pairs.loss=none",
-            "training.rehearsal.enabled=true",
+    ),
+    trains(
+        "both-experience",
+        "The same, with the experience in the system message of three conversations in four until the weights follow it",
+        &[
+            &["experience.mode=both"],
+            EXPERIENCE_TOP_K,
+            NO_PAIRS,
+            REHEARSAL,
         ],
-    },
+    ),
 ];
 
 impl Arm {
@@ -430,8 +312,8 @@ impl Arm {
     }
 
     /// The configuration keys it sets, each as `section.key=value`.
-    pub fn overrides(self) -> &'static [&'static str] {
-        SPECS[self.0].overrides
+    pub fn overrides(self) -> Vec<&'static str> {
+        SPECS[self.0].keys.concat()
     }
 }
 

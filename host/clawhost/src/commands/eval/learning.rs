@@ -17,7 +17,7 @@ use crate::config::{AdapterScope, Config, KeyConfig};
 pub(super) fn configurations(flags: &ArmFlags, arms: &[Arm]) -> Result<BTreeMap<Arm, Config>> {
     let configuration = |arm: &Arm| {
         let config = flags
-            .configuration_with(arm.overrides())
+            .configuration_with(&arm.overrides())
             .with_context(|| format!("the arm {}", arm.name()))?;
         Ok((*arm, config))
     };
