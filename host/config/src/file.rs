@@ -32,6 +32,12 @@ divergence = "jensen"
 [training.loss]
 kl_estimator = "k2"
 kl_coef = 0.05
+[training.rehearsal]
+enabled = true
+prompts = "homework"
+coef = 1.0
+replies_per_update = 8
+first_replies = 32
 [training.optimizer]
 learning_rate = 1.6e-3
 adaptive_lr = true

@@ -64,8 +64,8 @@ pub use sections::training::{
     AdapterScope, AdvantageOptions, Aggregation, ComparisonScope, DistillationDivergence,
     DistillationKind, Estimator, HintSelection, ImportanceLevel, ImportanceSamplingMode,
     KlEstimator, LogOptions, LoraSpec, LossMethod, LossOptions, LrScheduleShape, OldLogprobsSource,
-    OptimizerOptions, PairLoss, PairOptions, RehearsalOptions, StepComparison, Target,
-    TeacherEndpoint, TeacherOptions, TeacherSource, TopKSource, TrainableParameters,
+    OptimizerOptions, PairLoss, PairOptions, RehearsalOptions, RehearsalPrompts, StepComparison,
+    Target, TeacherEndpoint, TeacherOptions, TeacherSource, TopKSource, TrainableParameters,
     TrainingMethod, TrainingOptions, VerificationOptions,
 };
 pub use size::{SizeText, parse_size, size_text};

@@ -71,7 +71,7 @@ impl Rehearsal {
         if !(options.enabled && options.rehearsal.enabled) {
             return Ok(None);
         }
-        let set = PromptSet::load(options.rehearsal.prompts_file.as_deref())?;
+        let set = PromptSet::load(&options.rehearsal)?;
         Ok(Some(Self {
             order: permutation(set.prompts.len(), options.seed),
             set,
@@ -190,7 +190,7 @@ pub(crate) fn max_bytes(options: &TrainingOptions) -> Result<usize, TrainingErro
     if !(options.enabled && rehearsal.enabled) {
         return Ok(0);
     }
-    let prompts = PromptSet::load(rehearsal.prompts_file.as_deref())?.prompts;
+    let prompts = PromptSet::load(rehearsal)?.prompts;
     let reply = rehearsal.max_tokens as usize;
     let ids: usize = prompts.iter().map(|prompt| prompt.text.len() + reply).sum();
     // Each id in the cache, in the step's copy and in what is scored; of each score the token and its log-prob.

@@ -1,13 +1,9 @@
-//! The rehearsal prompts: a built-in set, or a file of the operator. Some belong to sections that are contrary to certain
+//! The rehearsal prompts: built-in ones, or a file of the operator. Some belong to sections that are contrary to certain
 //! feedback: they explicitly ask for the opposite of what it asks for.
 
-use std::path::Path;
+use clawhost_config::{RehearsalOptions, RehearsalPrompts};
 
 use crate::error::TrainingError;
-
-/// The built-in set: requests for long and short texts, lists, code, other languages, formal and playful registers, and
-/// plain questions.
-const BUILT_IN: &str = include_str!("prompts.txt");
 
 /// Begins a section of a file.
 const CONTRARY: &str = "# contrary to:";
@@ -31,13 +27,13 @@ pub(super) struct PromptSet {
 }
 
 impl PromptSet {
-    /// Reads a file, or the built-in prompts.
+    /// Reads the configured file, or the built-in prompts.
     ///
     /// # Errors
     /// The file cannot be read or has no prompt.
-    pub(super) fn load(file: Option<&Path>) -> Result<Self, TrainingError> {
-        let Some(path) = file else {
-            return Ok(Self::parse(BUILT_IN));
+    pub(super) fn load(options: &RehearsalOptions) -> Result<Self, TrainingError> {
+        let Some(path) = options.prompts_file.as_deref() else {
+            return Ok(Self::parse(built_in(options.prompts)));
         };
         let text = std::fs::read_to_string(path).map_err(|source| TrainingError::File {
             operation: "read",
@@ -47,7 +43,7 @@ impl PromptSet {
         let set = Self::parse(&text);
         if set.prompts.is_empty() {
             return Err(TrainingError::Rehearsal(format!(
-                "{} has no prompt; write one per line, or remove training.rehearsal.prompts_file to use the built-in set",
+                "{} has no prompt; write one per line, or remove training.rehearsal.prompts_file to use built-in prompts",
                 path.display()
             )));
         }
@@ -108,6 +104,13 @@ impl PromptSet {
     }
 }
 
+fn built_in(prompts: RehearsalPrompts) -> &'static str {
+    match prompts {
+        RehearsalPrompts::General => include_str!("general.txt"),
+        RehearsalPrompts::Homework => include_str!("homework.txt"),
+    }
+}
+
 /// The words of a text in lower case, each between two spaces.
 fn plain(text: &str) -> String {
     let text = text.to_lowercase().replace('\u{2019}', "'");
@@ -126,7 +129,13 @@ fn contains(text: &str, phrase: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+
+    fn general() -> PromptSet {
+        PromptSet::load(&RehearsalOptions::default()).unwrap()
+    }
 
     fn texts(set: &PromptSet) -> Vec<&str> {
         set.prompts
@@ -136,12 +145,18 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_set_is_large_and_has_no_repetitions() {
-        let set = PromptSet::load(None).unwrap();
+    fn the_general_set_is_large_and_has_no_repetitions() {
+        let set = general();
         let written = set.prompts.iter().filter(|prompt| !prompt.generated);
         let lines = |line: &&str| !line.trim().is_empty() && !line.starts_with(['#', '+', '?']);
         assert!(set.prompts.len() >= 300, "{} prompts", set.prompts.len());
-        assert_eq!(written.count(), BUILT_IN.lines().filter(lines).count());
+        assert_eq!(
+            written.count(),
+            built_in(RehearsalPrompts::General)
+                .lines()
+                .filter(lines)
+                .count()
+        );
         for section in 0..set.sections.len() {
             let own = set
                 .prompts
@@ -153,7 +168,7 @@ mod tests {
 
     #[test]
     fn feedback_selects_the_contrary_requests() {
-        let set = PromptSet::load(None).unwrap();
+        let set = general();
         for (feedback, contrary) in [
             ("Too long! Please be brief.", "Go into depth"),
             ("Bitte kürzer.", "Go into depth"),
@@ -211,6 +226,27 @@ mod tests {
     }
 
     #[test]
+    fn the_homework_set_asks_for_formats_when_plain_text_is_wanted() {
+        let set = PromptSet::load(&RehearsalOptions {
+            prompts: RehearsalPrompts::Homework,
+            ..RehearsalOptions::default()
+        })
+        .unwrap();
+        let contrary = set.prompts.iter().filter(|prompt| prompt.section.is_some());
+        assert!(contrary.clone().all(|prompt| prompt.generated));
+        assert!(contrary.count() >= 20);
+        for (feedback, expected) in [
+            ("Please rewrite it in plain sentences.", true),
+            ("That looks like AI wrote it.", true),
+            ("Please be kinder to the child.", false),
+            ("Great, thanks!", false),
+        ] {
+            let active = set.contrary_sections(&[feedback.to_owned()]);
+            assert_eq!(active, [expected], "{feedback}");
+        }
+    }
+
+    #[test]
     fn requests_of_a_section_are_appended_to_questions() {
         let text = "# any\n? What is it?\n? Why?\n? How?\n# contrary to: short, Too Long\nA long text.\n+ At length.\n+ In full.\n# rest\nTell me.\n";
         let set = PromptSet::parse(text);
@@ -234,14 +270,18 @@ mod tests {
             texts(&PromptSet::parse("# a\n\n one \ntwo\none\n")),
             ["one", "two"]
         );
-        let error = PromptSet::load(Some(Path::new("no such file")))
-            .unwrap_err()
-            .to_string();
+        let load = |path: &Path| {
+            PromptSet::load(&RehearsalOptions {
+                prompts_file: Some(path.to_owned()),
+                ..RehearsalOptions::default()
+            })
+        };
+        let error = load(Path::new("no such file")).unwrap_err().to_string();
         assert!(error.contains("no such file"), "{error}");
         let dir = tempfile::tempdir().unwrap();
         let empty = dir.path().join("prompts.txt");
         std::fs::write(&empty, "# nothing\n").unwrap();
-        let error = PromptSet::load(Some(&empty)).unwrap_err().to_string();
+        let error = load(&empty).unwrap_err().to_string();
         assert!(error.contains("training.rehearsal.prompts_file"), "{error}");
     }
 }

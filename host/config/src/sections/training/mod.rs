@@ -34,7 +34,7 @@ pub use loss::{
 pub use optimizer::{LrScheduleShape, OptimizerOptions};
 pub use pairs::{PairLoss, PairOptions};
 pub use parameters::TrainableParameters;
-pub use rehearsal::RehearsalOptions;
+pub use rehearsal::{RehearsalOptions, RehearsalPrompts};
 pub use teacher::{
     DistillationDivergence, DistillationKind, HintSelection, TeacherEndpoint, TeacherOptions,
     TeacherSource, TopKSource, TrainingMethod,

@@ -8,13 +8,26 @@ use crate::rules::{
     OptionsError, require, require_at_least_one, require_non_negative, require_positive,
 };
 
+/// A built-in set of rehearsal prompts.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum RehearsalPrompts {
+    /// Questions of everyday life, and requests for a length, a form, a tone, a language or code.
+    #[default]
+    General,
+    /// Sums and answers to mark: all that the embedded model knows.
+    Homework,
+}
+
 /// `[training.rehearsal]`. The base model replies once to each prompt of a set; each optimizer update adds the KL
 /// divergence KL(base || policy) on some of these replies. So a wish is learned as a default, and an explicit request for
 /// something else still gets it. One prompt in eight is held out from training, and the divergence on these is reported.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RehearsalOptions {
-    /// Whether to rehearse. Default false; true for models of at least 50 million parameters.
+    /// Whether to rehearse. Default false; true for the embedded model and models of at least 50 million parameters.
     pub enabled: bool,
     /// Weight of the mean divergence per token next to the loss of the samples. Default 2.
     pub coef: f64,
@@ -27,7 +40,9 @@ pub struct RehearsalOptions {
     pub max_tokens: u32,
     /// Most likely tokens of the base model that the divergence compares; all others form one bin. Default 64.
     pub top_k: usize,
-    /// A file with a prompt per line instead of the built-in set; empty lines and lines that start with `#` are skipped. The
+    /// The built-in prompts. Default `general`; `homework` for the embedded model.
+    pub prompts: RehearsalPrompts,
+    /// A file with a prompt per line instead of built-in prompts; empty lines and lines that start with `#` are skipped. The
     /// prompts after a line `# contrary to: short, brief, too long`, up to the next line with `#`, ask for the opposite of
     /// feedback with one of these words or phrases. There, `+ Go into depth.` is a request that is appended to questions,
     /// which are lines such as `? How does a lock work?` and no prompts by themselves.
@@ -55,6 +70,7 @@ impl Default for RehearsalOptions {
             contrary_share: 0.5,
             max_tokens: 128,
             top_k: 64,
+            prompts: RehearsalPrompts::General,
             prompts_file: None,
             first_replies: 16,
             new_replies: 4,
