@@ -37,7 +37,7 @@ enabled = true
 prompts = "homework"
 coef = 1.0
 replies_per_update = 8
-first_replies = 32
+first_replies = 40
 [training.optimizer]
 learning_rate = 1.6e-3
 adaptive_lr = true
