@@ -1,6 +1,6 @@
 //! The memory plan: the most that serving and training a model can take, computed from the configuration and `config.json`
-//! before any weights are loaded. The sizes come from the crates that allocate ([`CpuMemory`], [`StepMemory`]); this module
-//! adds them up and compares them with what is available.
+//! before any weights are loaded. The sizes come from the crates that allocate ([`CpuMemory`],
+//! [`StepMemory`](clawhost_training::StepMemory)); this module adds them up and compares them with what is available.
 
 mod backend;
 mod fit;
