@@ -75,14 +75,14 @@ impl QueueState {
 }
 
 impl WaitingQueue {
-    /// Appends requests to the queues of their priorities, all or none: the engine thread sees them at once. `elsewhere` are
+    /// Appends requests to the queues of their priorities, all or none: the engine thread sees them at once. `waiting_in_others` are
     /// the requests of each priority that wait in the queues of other replicas; the limit is that of all. More than `limit` of one
     /// priority wait only if no other of it waits.
     pub(super) fn push(
         &self,
         sequences: Vec<Sequence>,
         limit: usize,
-        elsewhere: [usize; Priority::ALL.len()],
+        waiting_in_others: [usize; Priority::ALL.len()],
     ) -> Result<(), SubmitError> {
         let mut state = self.lock();
         if state.shutdown_deadline.is_some() {
@@ -94,7 +94,8 @@ impl WaitingQueue {
             if new == 0 {
                 continue;
             }
-            let waiting = state.queues[priority as usize].len() + elsewhere[priority as usize];
+            let waiting =
+                state.queues[priority as usize].len() + waiting_in_others[priority as usize];
             if waiting + new > limit.max(new) {
                 return Err(SubmitError::Busy { waiting, limit });
             }

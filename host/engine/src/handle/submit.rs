@@ -169,7 +169,7 @@ impl Engine {
         let queues = self.inner.replicas.iter().map(|one| &one.waiting_queue);
         let others = queues.enumerate().filter(|(index, _)| *index != replica);
         // Counted before the queue is locked: no thread holds the locks of two queues.
-        let elsewhere = Priority::ALL.map(|priority| {
+        let waiting_in_others = Priority::ALL.map(|priority| {
             let waiting = others
                 .clone()
                 .map(|(_, queue)| queue.lock().waiting_with(priority));
@@ -177,7 +177,7 @@ impl Engine {
         });
         let limit = self.inner.options.max_waiting_requests;
         let queue = &self.inner.replicas[replica].waiting_queue;
-        queue.push(sequences, limit, elsewhere)
+        queue.push(sequences, limit, waiting_in_others)
     }
 }
 

@@ -82,7 +82,7 @@ pub(super) fn command(program: &Path) -> Vec<String> {
 
 /// Variables that the browser sets itself while it starts, the last one in a thread of its own. Those that it has already
 /// are replaced in place. A new one makes the C library move and free the list of variables while other threads read it,
-/// and then the browser ends with a segmentation fault, once in thousands of starts.
+/// and then the browser, rarely, ends with a segmentation fault.
 pub(super) fn environment() -> Vec<(String, String)> {
     [
         ("DBUS_SESSION_BUS_ADDRESS", "disabled:"),
