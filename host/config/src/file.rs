@@ -49,14 +49,15 @@ min_lr_ratio = 0.3
 /// do, and rehearsal keeps what is not asked for as it is. The teacher is the policy with the hint in its prompt: the base model
 /// follows a hint in four cases of five, and the policy learns to follow it more often. Rewards alone move such a model far
 /// from itself, so they weigh less than hints and a KL penalty holds them back. The learning rate is high while replies are
-/// rejected and falls as they are accepted.
+/// rejected and falls as they are accepted. Many updates a step, with pairs and rehearsal at a high weight, keep more of what is
+/// explicitly asked for than few.
 pub(crate) const MIDDLE_DEFAULTS: &str = r#"
 [training]
 method = "hybrid-divergence"
 batch_size = 4
 min_batch_size = 4
 max_wait = "30s"
-num_epochs = 4
+num_epochs = 16
 [training.advantage]
 min_advantage = 0.02
 [training.teacher]
@@ -70,9 +71,10 @@ kl_estimator = "k2"
 kl_coef = 0.05
 [training.pairs]
 loss = "sft"
+coef = 3.0
 [training.rehearsal]
 enabled = true
-coef = 4.0
+coef = 8.0
 contrary_share = 0.75
 replies_per_update = 8
 first_replies = 48
@@ -89,11 +91,21 @@ const MIDDLE_PARAMETERS: u64 = 50_000_000;
 /// Parameters from which [`LARGE_DEFAULTS`] apply too.
 const LARGE_PARAMETERS: u64 = 1_000_000_000;
 
-/// Further defaults for models of at least a billion parameters.
-pub(crate) const LARGE_DEFAULTS: &str = "[training.optimizer]\nlearning_rate = 2e-4";
+/// Further defaults for models of at least a billion parameters: an update takes long, so a step has fewer.
+pub(crate) const LARGE_DEFAULTS: &str = r#"
+[training]
+num_epochs = 4
+[training.optimizer]
+learning_rate = 2e-4
+"#;
 
-/// Defaults for full fine-tuning: more parameters share each update, so each moves less.
-pub(crate) const FULL_DEFAULTS: &str = "[training.optimizer]\nlearning_rate = 1e-5";
+/// Defaults for full fine-tuning: more parameters share each update, so each moves less and takes longer.
+pub(crate) const FULL_DEFAULTS: &str = r#"
+[training]
+num_epochs = 4
+[training.optimizer]
+learning_rate = 1e-5
+"#;
 
 /// Defaults for full fine-tuning of the embedded model.
 pub(crate) const EMBEDDED_FULL_DEFAULTS: &str = "[training.optimizer]\nlearning_rate = 4e-4";
@@ -268,14 +280,16 @@ mod tests {
                 options.rehearsal.enabled,
                 options.num_epochs
             ),
-            (PairLoss::Sft, true, 4)
+            (PairLoss::Sft, true, 16)
         );
         assert_eq!((rate(middle, ""), rate(large, "")), (1e-3, 2e-4));
+        assert_eq!(config(large, "").training.num_epochs, 4);
         assert_eq!(
             rate(large, "[training.optimizer]\nlearning_rate = 1e-3"),
             1e-3
         );
-        assert_eq!(rate(middle, "[training]\nparameters = \"full\""), 1e-5);
+        let full = config(middle, "[training]\nparameters = \"full\"").training;
+        assert_eq!((full.optimizer.learning_rate, full.num_epochs), (1e-5, 4));
         let off = config(middle, "[training.pairs]\nloss = \"none\"").training;
         assert_eq!((off.pairs.loss, off.batch_size), (PairLoss::None, 4));
     }

@@ -21,7 +21,7 @@ pub(crate) struct ModelInput {
 impl ModelInput {
     /// The reply after its own prompt.
     pub(crate) fn from_sample(chosen: &BatchSample) -> Self {
-        Self::with_prompt(chosen, &chosen.sample.prompt_ids)
+        Self::of_sample(chosen, &chosen.sample.prompt_ids)
     }
 
     /// A plain token sequence; tokens from index `start` on are scored.
@@ -36,10 +36,10 @@ impl ModelInput {
 
     /// The reply after the prompt with the hint of this index.
     pub(crate) fn from_hinted_sample(chosen: &BatchSample, hint: usize) -> Self {
-        Self::with_prompt(chosen, &chosen.hinted[hint].prompt_ids)
+        Self::of_sample(chosen, &chosen.hinted[hint].prompt_ids)
     }
 
-    fn with_prompt(chosen: &BatchSample, prompt: &[u32]) -> Self {
+    fn of_sample(chosen: &BatchSample, prompt: &[u32]) -> Self {
         let sample = &chosen.sample;
         let mut tokens = prompt.to_vec();
         tokens.extend(&sample.token_ids);
@@ -54,6 +54,15 @@ impl ModelInput {
             } else {
                 1.0
             },
+        }
+    }
+
+    /// The same scored tokens and candidates after another prompt.
+    pub(crate) fn with_prompt(&self, prompt: &[u32]) -> Self {
+        Self {
+            tokens: [prompt, &self.tokens[self.start..]].concat(),
+            start: prompt.len(),
+            ..self.clone()
         }
     }
 

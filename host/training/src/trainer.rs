@@ -22,7 +22,7 @@ use clawhost_journal::{
 };
 use serde_json::Value;
 
-use crate::auxiliary::{AuxiliaryMaterial, TermCache, feedback};
+use crate::auxiliary::{AuxiliaryMaterial, TermCache, experience, feedback};
 use crate::batch::Batch;
 use crate::checkpoint::Checkpoints;
 use crate::component::{Components, StepComponents};
@@ -586,7 +586,9 @@ impl Trainer {
         )?;
         if let Some(rehearsal) = &mut self.rehearsal {
             let feedback = feedback(journal, &batch.chosen, &material.pairs)?;
-            let set = rehearsal.prepare(engine, options, version, &feedback, &self.stop)?;
+            let experience = experience(journal, &batch.chosen)?;
+            let stop = &self.stop;
+            let set = rehearsal.prepare(engine, options, version, &feedback, &experience, stop)?;
             material.rehearsal = Some(set);
         }
         Ok(material)

@@ -1,4 +1,5 @@
-//! What users said about rejected replies: it decides which rehearsal prompts are contrary to what is being learned.
+//! What users said, as rehearsal needs it: about rejected replies, which decides what prompts are contrary to what is being
+//! learned, and as experience in the prompts of the samples.
 
 use std::collections::BTreeSet;
 
@@ -35,4 +36,21 @@ pub(crate) fn feedback(
         );
     }
     Ok(texts)
+}
+
+/// The texts of experience that the prompts of the samples have, each once.
+pub(crate) fn experience(
+    journal: &Journal,
+    chosen: &[BatchSample],
+) -> Result<Vec<String>, JournalError> {
+    let mut texts = BTreeSet::new();
+    for chosen in chosen {
+        let request = journal.prompt_inputs(chosen.sample.turn)?;
+        texts.extend(
+            request
+                .and_then(|request| request.experience)
+                .map(|added| added.text),
+        );
+    }
+    Ok(texts.into_iter().collect())
 }

@@ -21,11 +21,11 @@ use clawhost_plugins::PairGradient;
 use crate::auxiliary::draw::draw_replies;
 use crate::auxiliary::report::{EpochMeans, Source};
 use crate::auxiliary::term::{AuxiliaryTerm, TermValue};
-use crate::rehearsal::share_of;
+use crate::rehearsal::{RehearsedReply, share_of};
 use crate::shuffle::numbered_permutation;
 use crate::update_task::{UpdateError, UpdateTask};
 
-pub(crate) use feedback::feedback;
+pub(crate) use feedback::{experience, feedback};
 pub(crate) use material::{AuxiliaryMaterial, max_sample_tokens};
 pub(crate) use report::AuxiliaryReport;
 pub(crate) use terms::TermCache;
@@ -68,7 +68,12 @@ impl<'a> AuxiliaryLosses<'a> {
         if let Some(set) = &material.rehearsal {
             let all = [set.train.as_slice(), &set.held_out].concat();
             replies = material.terms.replies(&all, material.top_k, score)?;
-            held_out = replies.split_off(set.train.len());
+            let share = task.options.rehearsal.experience_share;
+            let scored = replies.split_off(set.train.len()).into_iter();
+            let scored = scored.zip(&set.held_out).enumerate();
+            held_out = scored
+                .map(|(at, (term, rehearsed))| with_experience(term, rehearsed, at, share).0)
+                .collect();
             report.set_rehearsal(set);
         }
         Ok(Self {
@@ -131,7 +136,9 @@ impl<'a> AuxiliaryLosses<'a> {
             }
         }
         let shared_among = options.per_update.min(self.pairs.len());
-        self.differentiate(session, Source::Pairs, &drawn, options.coef, shared_among)
+        let terms = drawn.iter().map(|&at| (at, Arc::clone(&self.pairs[at])));
+        let terms: Vec<_> = terms.collect();
+        self.differentiate(session, &terms, options.coef, shared_among)
     }
 
     fn accumulate_rehearsal(
@@ -150,11 +157,16 @@ impl<'a> AuxiliaryLosses<'a> {
             self.task.seed ^ REHEARSAL_DRAWS,
             number,
         );
-        for &at in &drawn {
-            self.report.add_reply(&set.train[at]);
+        let mut terms = Vec::with_capacity(drawn.len());
+        for (position, at) in drawn.into_iter().enumerate() {
+            let rehearsed = &set.train[at];
+            let term = Arc::clone(&self.replies[at]);
+            let share = options.experience_share;
+            let (term, experienced) = with_experience(term, rehearsed, position, share);
+            self.report.add_reply(&rehearsed.reply, experienced);
+            terms.push((at, term));
         }
-        let coef = options.coef;
-        self.differentiate(session, Source::Rehearsal, &drawn, coef, drawn.len())
+        self.differentiate(session, &terms, options.coef, terms.len())
     }
 
     /// Adds the gradients of the drawn losses, each times `coef / shared_among`. Returns whether any has a gradient.
@@ -162,22 +174,13 @@ impl<'a> AuxiliaryLosses<'a> {
     fn differentiate(
         &mut self,
         session: &mut dyn TrainSession,
-        source: Source,
-        drawn: &[usize],
+        drawn: &[(usize, Arc<AuxiliaryTerm>)],
         coef: f64,
         shared_among: usize,
     ) -> Result<bool, UpdateError> {
         let weight = coef / shared_among.max(1) as f64;
-        let terms = match source {
-            Source::Pairs => &self.pairs,
-            Source::Rehearsal => &self.replies,
-        };
-        let drawn: Vec<(usize, Arc<AuxiliaryTerm>)> = drawn
-            .iter()
-            .map(|&at| (at, Arc::clone(&terms[at])))
-            .collect();
         let mut has_gradient = false;
-        for micro_batch in split(&drawn, self.task.options.micro_batch_tokens) {
+        for micro_batch in split(drawn, self.task.options.micro_batch_tokens) {
             self.task.check_stop()?;
             let sequences: Vec<_> = micro_batch
                 .iter()
@@ -280,6 +283,20 @@ impl<'a> AuxiliaryLosses<'a> {
         self.report
             .set_held_out(&all, &contrary, self.held_out.len());
         Ok(self.report)
+    }
+}
+
+/// The term of a reply, with experience in the policy's prompt for a share of the positions in a draw, and whether it has some.
+fn with_experience(
+    term: Arc<AuxiliaryTerm>,
+    rehearsed: &RehearsedReply,
+    position: usize,
+    share: f64,
+) -> (Arc<AuxiliaryTerm>, bool) {
+    let has_turn = share_of(position + 1, share) > share_of(position, share);
+    match &rehearsed.with_experience {
+        Some(prompt_ids) if has_turn => (Arc::new(term.after(prompt_ids)), true),
+        _ => (term, false),
     }
 }
 

@@ -6,6 +6,7 @@ use clawhost_journal::{PreferencePair, TurnId};
 use serde::Serialize;
 
 use crate::auxiliary::term::TermValue;
+use crate::metrics::is_zero;
 use crate::rehearsal::{RehearsalReply, RehearsalSet};
 use clawhost_config::PairLoss;
 
@@ -61,6 +62,9 @@ pub(crate) struct RehearsalMetrics {
     contrary: usize,
     /// Reply tokens that the updates compared.
     tokens: usize,
+    /// How often a reply was compared with experience in the policy's prompt.
+    #[serde(skip_serializing_if = "is_zero")]
+    with_experience: usize,
     /// Largest gradient norm of the rehearsal's part of an update, over every other update; none if none was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     gradient_norm: Option<f64>,
@@ -160,9 +164,10 @@ impl AuxiliaryReport {
         });
     }
 
-    pub(super) fn add_reply(&mut self, reply: &RehearsalReply) {
+    pub(super) fn add_reply(&mut self, reply: &RehearsalReply, with_experience: bool) {
         if let Some(rehearsal) = &mut self.rehearsal {
             rehearsal.tokens += reply.token_ids.len();
+            rehearsal.with_experience += usize::from(with_experience);
             if !rehearsal.used.contains(&reply.key) {
                 rehearsal.used.push(reply.key.clone());
             }

@@ -44,7 +44,7 @@ pub(crate) struct AuxiliaryTerm {
     loss: AuxiliaryLoss,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum AuxiliaryLoss {
     /// Preference between two replies, or likelihood of one.
     Pair {
@@ -138,6 +138,15 @@ impl AuxiliaryTerm {
                 top_k,
                 reference: Vec::new(),
             },
+        }
+    }
+
+    /// The same divergence with another prompt for the policy: the base model's scores stay those after its own prompt.
+    pub(crate) fn after(&self, prompt_ids: &[u32]) -> Self {
+        let input = |input: &ModelInput| input.with_prompt(prompt_ids);
+        Self {
+            inputs: self.inputs.iter().map(input).collect(),
+            loss: self.loss.clone(),
         }
     }
 

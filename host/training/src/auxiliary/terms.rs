@@ -8,7 +8,7 @@ use clawhost_engine::SequenceScores;
 use clawhost_journal::{PreferencePair, TurnId};
 
 use crate::auxiliary::term::{AuxiliaryTerm, PairObjective};
-use crate::rehearsal::RehearsalReply;
+use crate::rehearsal::RehearsedReply;
 
 /// What a loss is about. Recorded turns and cached replies do not change.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,15 +35,15 @@ impl TermCache {
         self.terms(pairs, key, build, is_pair, score)
     }
 
-    /// The divergences on replies of the base model; `score` as above. Forgets those of other replies.
+    /// The divergences on replies of the base model, without experience; `score` as above. Forgets those of other replies.
     pub(super) fn replies<E>(
         &self,
-        replies: &[RehearsalReply],
+        replies: &[RehearsedReply],
         top_k: usize,
         score: impl Fn(&AuxiliaryTerm) -> Result<Vec<SequenceScores>, E>,
     ) -> Result<Vec<Arc<AuxiliaryTerm>>, E> {
-        let key = |reply: &RehearsalReply| TermKey::Reply(reply.key.clone());
-        let build = |reply: &RehearsalReply| AuxiliaryTerm::rehearsal(reply, top_k);
+        let key = |rehearsed: &RehearsedReply| TermKey::Reply(rehearsed.reply.key.clone());
+        let build = |rehearsed: &RehearsedReply| AuxiliaryTerm::rehearsal(&rehearsed.reply, top_k);
         let is_reply = |key: &TermKey| matches!(key, TermKey::Reply(_));
         self.terms(replies, key, build, is_reply, score)
     }

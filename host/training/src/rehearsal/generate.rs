@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clawhost_chat::{ChatInput, Message};
+use clawhost_chat::{ChatInput, Message, with_system_paragraph};
 use clawhost_engine::{
     Engine, Event, GenerateRequest, Generation, LoadedVersion, Priority, SamplingParams,
 };
@@ -24,7 +24,22 @@ const CONCURRENT: usize = 8;
 pub(super) struct RenderedPrompt {
     /// Key of its reply.
     pub(super) key: String,
+    text: String,
     prompt_ids: Vec<u32>,
+}
+
+impl RenderedPrompt {
+    /// The tokens of the prompt with a text in its system message; none if the model cannot read it with a reply.
+    pub(super) fn with_experience(
+        &self,
+        engine: &Engine,
+        experience: &str,
+        reply_tokens: usize,
+    ) -> Option<Vec<u32>> {
+        let messages = with_system_paragraph(&[Message::user(&self.text)], experience);
+        let prompt_ids = tokens(engine, &messages).ok()?;
+        (prompt_ids.len() + reply_tokens <= longest_sequence(engine)).then_some(prompt_ids)
+    }
 }
 
 /// Renders a prompt, or says why the model cannot read it.
@@ -33,26 +48,9 @@ pub(super) fn render(
     options: &TrainingOptions,
     prompt: &str,
 ) -> Result<RenderedPrompt, String> {
-    let input = ChatInput {
-        messages: &[Message::user(prompt)],
-        tools: &[],
-        add_generation_prompt: true,
-        extra: None,
-    };
-    let text = engine
-        .template()
-        .render_at(&input, TEMPLATE_TIME)
-        .map_err(|error| error.to_string())?;
-    let prompt_ids = engine
-        .tokenizer()
-        .encode(&text)
-        .map_err(|error| error.to_string())?;
+    let prompt_ids = tokens(engine, &[Message::user(prompt)])?;
     let max_tokens = options.rehearsal.max_tokens;
-    let room = engine
-        .max_request_tokens()
-        .min(engine.context())
-        .saturating_sub(prompt_ids.len());
-    if prompt_ids.is_empty() || room == 0 {
+    if prompt_ids.is_empty() || prompt_ids.len() >= longest_sequence(engine) {
         return Err(format!("{} tokens", prompt_ids.len()));
     }
     let mut digest = Sha256::new();
@@ -64,8 +62,32 @@ pub(super) fn render(
     }
     Ok(RenderedPrompt {
         key: hex(digest),
+        text: prompt.to_owned(),
         prompt_ids,
     })
+}
+
+/// The tokens of messages, up to where the reply begins.
+fn tokens(engine: &Engine, messages: &[Message]) -> Result<Vec<u32>, String> {
+    let input = ChatInput {
+        messages,
+        tools: &[],
+        add_generation_prompt: true,
+        extra: None,
+    };
+    let text = engine
+        .template()
+        .render_at(&input, TEMPLATE_TIME)
+        .map_err(|error| error.to_string())?;
+    engine
+        .tokenizer()
+        .encode(&text)
+        .map_err(|error| error.to_string())
+}
+
+/// Most tokens of a prompt with its reply.
+fn longest_sequence(engine: &Engine) -> usize {
+    engine.max_request_tokens().min(engine.context())
 }
 
 /// The base model's replies to these prompts.

@@ -28,15 +28,23 @@ use prompts::PromptSet;
 /// One prompt in this many is held out from training.
 const HELD_OUT_EVERY: usize = 8;
 
+/// A reply to rehearse.
+#[derive(Debug, Clone)]
+pub(crate) struct RehearsedReply {
+    pub(crate) reply: RehearsalReply,
+    /// The policy's prompt where it has experience in it; none without any, or if that would be too long.
+    pub(crate) with_experience: Option<Vec<u32>>,
+}
+
 /// The replies that a step uses.
 #[derive(Debug, Default)]
 pub(crate) struct RehearsalSet {
     /// Replies that updates draw from.
-    pub(crate) train: Vec<RehearsalReply>,
+    pub(crate) train: Vec<RehearsedReply>,
     /// How many of them, at the start, are to explicit requests for the opposite of what the user's feedback asks for.
     pub(crate) contrary: usize,
     /// Replies to held-out prompts; empty if this version is not to be scored.
-    pub(crate) held_out: Vec<RehearsalReply>,
+    pub(crate) held_out: Vec<RehearsedReply>,
     /// How many of them, at the start, are to such requests.
     pub(crate) held_out_contrary: usize,
     /// Digest of `train`.
@@ -80,7 +88,7 @@ impl Rehearsal {
     }
 
     /// The replies for the step that makes `version`, with explicit requests for the opposite of what `feedback` asks for.
-    /// Lets the base model give the replies that are missing.
+    /// Their prompts take turns with the texts of `experience`. Lets the base model give the replies that are missing.
     ///
     /// # Errors
     /// The engine gives no reply now, or the cache cannot be written; the step's samples stay queued.
@@ -90,6 +98,7 @@ impl Rehearsal {
         options: &TrainingOptions,
         version: u64,
         feedback: &[String],
+        experience: &[String],
         stop: &AtomicBool,
     ) -> Result<RehearsalSet, TrainingError> {
         let rehearsal = &options.rehearsal;
@@ -117,16 +126,22 @@ impl Rehearsal {
             let replies = generate_replies(engine, options, &missing, stop)?;
             self.cache.add(replies)?;
         }
-        let load = |selected: &Selected| -> Vec<RehearsalReply> {
-            let reply = |prompt: &RenderedPrompt| {
+        let load = |selected: &Selected| -> Vec<RehearsedReply> {
+            let reply = |(at, prompt): (usize, &RenderedPrompt)| {
                 let reply = self.cache.get(&prompt.key).expect("its reply was added");
-                reply.clone()
+                let text = experience.get(at % experience.len().max(1));
+                RehearsedReply {
+                    with_experience: text.and_then(|text| {
+                        prompt.with_experience(engine, text, reply.token_ids.len())
+                    }),
+                    reply: reply.clone(),
+                }
             };
-            selected.prompts.iter().map(reply).collect()
+            selected.prompts.iter().enumerate().map(reply).collect()
         };
         let replies = load(&train);
         let mut digest = Sha256::new();
-        for reply in &replies {
+        for RehearsedReply { reply, .. } in &replies {
             digest.update(&reply.key);
             for id in &reply.token_ids {
                 digest.update(id.to_le_bytes());
@@ -182,6 +197,7 @@ pub(crate) fn share_of(count: usize, share: f64) -> usize {
 }
 
 /// Most bytes of the replies in memory, and of the base model's scores of them. A prompt has at most as many tokens as bytes.
+/// Prompts with experience are not counted: 4 bytes a token are little beside the scores.
 ///
 /// # Errors
 /// The prompts file cannot be read.

@@ -3,8 +3,8 @@
 use clawhost_chat::Message;
 use clawhost_engine::{Candidates, Sequence};
 use clawhost_journal::{
-    Completion, Finish, NewSample, NextState, SampleProvenance, StepOutcome, TurnId,
-    VerdictOutcome, VerdictRecord,
+    Completion, Finish, NewSample, NextState, PromptExperience, SampleProvenance, StepOutcome,
+    TurnId, VerdictOutcome, VerdictRecord,
 };
 use clawhost_plugins::{Grants, HostOptions, PluginHost, PluginHostConfig, Profile};
 
@@ -527,4 +527,30 @@ fn a_step_ends_at_the_target_divergence() {
     let bounded = run(1e-7);
     assert_eq!(bounded["updates"], 1, "{bounded}");
     assert!(bounded["stopped_at_kl"].as_f64().unwrap() > 1e-7);
+}
+
+#[test]
+fn rehearsal_compares_the_policy_that_reads_experience_with_the_base_model_that_does_not() {
+    let run = |share: f64| {
+        let mut fixture = Fixture::new();
+        fixture.injected = Some(PromptExperience {
+            text: "bcdefg".to_owned(),
+            entries: vec![1],
+        });
+        fixture.redo();
+        let mut options = with_rehearsal(&fixture, with_pairs(PairLoss::Dpo));
+        options.rehearsal.experience_share = share;
+        let step = fixture.trainer(&options).step(10).unwrap().unwrap();
+        assert_eq!(step.outcome, StepOutcome::Published, "{:?}", step.reason);
+        let rehearsal = &step.metrics["rehearsal"];
+        let drawn = rehearsal["with_experience"].as_u64().unwrap_or(0);
+        (drawn, rehearsal["kl_first"].as_f64().unwrap())
+    };
+    // Each of the four updates draws four replies. In the first one the policy is the base model still, so only what it reads can
+    // differ.
+    assert_eq!(run(0.0), (0, 0.0));
+    assert_eq!(run(0.5).0, 8);
+    let (drawn, first) = run(1.0);
+    assert_eq!(drawn, 16);
+    assert!(first > 1e-6, "{first}");
 }

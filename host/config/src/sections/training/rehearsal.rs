@@ -36,6 +36,9 @@ pub struct RehearsalOptions {
     /// Share of the prompts that explicitly ask for the opposite of what the user's complaints and hints ask for, such as long
     /// texts if they want short ones; 0 = ignore the feedback. Default 0.5.
     pub contrary_share: f64,
+    /// Share of an update's replies that the policy is compared on with experience in its prompt, where the batch's prompts have
+    /// some (`experience.mode`); the base model reads the prompt without it. Default 0.75.
+    pub experience_share: f64,
     /// Maximum tokens of a reply. Default 128.
     pub max_tokens: u32,
     /// Most likely tokens of the base model that the divergence compares; all others form one bin. Default 64.
@@ -68,6 +71,7 @@ impl Default for RehearsalOptions {
             coef: 2.0,
             replies_per_update: 4,
             contrary_share: 0.5,
+            experience_share: 0.75,
             max_tokens: 128,
             top_k: 64,
             prompts: RehearsalPrompts::General,
@@ -92,6 +96,12 @@ impl RehearsalOptions {
             (0.0..=1.0).contains(&self.contrary_share),
             "training.rehearsal.contrary_share",
             self.contrary_share,
+            "must be between 0 and 1",
+        )?;
+        require(
+            (0.0..=1.0).contains(&self.experience_share),
+            "training.rehearsal.experience_share",
+            self.experience_share,
             "must be between 0 and 1",
         )?;
         require(
