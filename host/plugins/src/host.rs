@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Semaphore;
-use tokio::task::JoinError;
 use wasmtime::component::Component;
 
 use crate::admission;
@@ -29,7 +28,7 @@ use crate::lock::lock;
 use crate::options::HostOptions;
 use crate::precheck;
 use crate::receipt::CallResult;
-use crate::thread_pool::PluginThreadPool;
+use crate::thread_pool::PluginThreads;
 use clawhost_config::Profile;
 
 /// Loads components and runs them on its own thread pool. Clones share all state.
@@ -41,7 +40,7 @@ pub struct PluginHost {
 struct Inner {
     options: HostOptions,
     compiler: ComponentCompiler,
-    threads: Arc<PluginThreadPool>,
+    threads: PluginThreads,
     /// Started when the first component of the profile is loaded.
     deterministic: Mutex<Option<Arc<WasmRuntime>>>,
     fast: Mutex<Option<Arc<WasmRuntime>>>,
@@ -55,7 +54,7 @@ impl PluginHost {
     /// # Errors
     /// [`PluginError::Host`] when the threads cannot be started.
     pub fn new(options: HostOptions) -> Result<PluginHost, PluginError> {
-        let threads = Arc::new(PluginThreadPool::start(options.guest_threads())?);
+        let threads = PluginThreads::start(options.guest_threads())?;
         Ok(PluginHost {
             inner: Arc::new(Inner {
                 compiler: ComponentCompiler::new(&options),
@@ -183,7 +182,7 @@ impl PluginHost {
             kind: inspection.kind,
             profile,
             runtime,
-            threads: Arc::clone(&self.inner.threads),
+            threads: self.inner.threads.clone(),
             model: options
                 .model
                 .clone()
@@ -221,6 +220,11 @@ impl PluginHost {
             call_stats: self.stats_of(name, &inspection.digest),
             inspection,
         }
+    }
+
+    /// The threads that run the guests of its plugins.
+    pub fn threads(&self) -> &PluginThreads {
+        &self.inner.threads
     }
 
     /// The call statistics of every component since this host started: name, digest, statistics.
@@ -319,16 +323,9 @@ impl Plugin {
         &self.loaded.digest
     }
 
-    /// Runs work that calls plugins of this host on the threads that run their guests, so that a call is not handed over from
-    /// one thread to another and back. Dropping the future aborts the work.
-    ///
-    /// # Errors
-    /// The work panicked.
-    pub async fn run_on_threads<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, JoinError> {
-        self.loaded.threads.spawn(work).await
+    /// The threads that run its guests, those of its host.
+    pub fn threads(&self) -> &PluginThreads {
+        &self.loaded.threads
     }
 
     /// The kind of plugin.

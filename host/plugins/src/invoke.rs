@@ -3,10 +3,12 @@
 //! A store serves one call and is dropped, whatever happened. Nothing a guest does can keep a
 //! place, a thread or a timer for longer than its limits.
 
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use tokio::sync::OwnedSemaphorePermit;
 use wasmtime::{Store, Trap, UpdateDeadline, WasmBacktrace};
 
@@ -15,6 +17,7 @@ use crate::call::CallContext;
 use crate::convert;
 use crate::fault::{Fault, FaultKind, PluginErrorKind};
 use crate::loaded_plugin::LoadedPlugin;
+use crate::panic_message::panic_message;
 use crate::printable::one_line;
 use crate::receipt::{CallResult, Outcome, Receipt};
 use crate::store::CallState;
@@ -69,34 +72,36 @@ where
     T: Send + 'static,
     F: for<'a> FnOnce(&'a mut Store<CallState>) -> Work<'a, T> + Send + 'static,
 {
-    let blank = blank_receipt(&loaded, &call);
+    let mut receipt = blank_receipt(&loaded, &call);
     let admitted = match admit(&loaded).await {
         Ok(admitted) => admitted,
-        Err(fault) => return with_fault(&loaded, blank, fault),
+        Err(fault) => return finish(&loaded, receipt, Err(fault)),
     };
-    let running = run(Arc::clone(&loaded), admitted, call, work);
-    match loaded.threads.run(running).await {
-        Ok(called) => called,
-        Err(error) => with_fault(&loaded, blank, host_fault(&error)),
-    }
+    let threads = loaded.threads.clone();
+    let running = async move {
+        let outcome = contain_panic(run(&loaded, admitted, call, &mut receipt, work)).await;
+        finish(&loaded, receipt, outcome)
+    };
+    threads.run(running).await
 }
 
 /// A call that was never run.
 pub(crate) fn refused<T>(loaded: &LoadedPlugin, call: &CallContext, fault: Fault) -> CallResult<T> {
-    with_fault(loaded, blank_receipt(loaded, call), fault)
+    finish(loaded, blank_receipt(loaded, call), Err(fault))
 }
 
-pub(crate) fn with_fault<T>(
+/// The result of a call that is over, with its receipt, which is counted.
+pub(crate) fn finish<T>(
     loaded: &LoadedPlugin,
     mut receipt: Receipt,
-    fault: Fault,
+    outcome: Result<T, Fault>,
 ) -> CallResult<T> {
-    receipt.outcome = Outcome::of(&fault);
+    receipt.outcome = match &outcome {
+        Ok(_) => Outcome::Ok,
+        Err(fault) => Outcome::of(fault),
+    };
     loaded.count(&receipt);
-    CallResult {
-        outcome: Err(fault),
-        receipt,
-    }
+    CallResult { outcome, receipt }
 }
 
 pub(crate) fn host_fault(message: &str) -> Fault {
@@ -105,23 +110,30 @@ pub(crate) fn host_fault(message: &str) -> Fault {
     })
 }
 
+/// Makes a panic of the host a fault of this call, because it must not end the task of the caller.
+pub(crate) async fn contain_panic<T>(
+    work: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    let work = AssertUnwindSafe(work).catch_unwind().await;
+    work.unwrap_or_else(|panic| {
+        let message = panic_message(&*panic);
+        Err(host_fault(&format!("the host panicked: {message}")))
+    })
+}
+
 async fn run<T, F>(
-    loaded: Arc<LoadedPlugin>,
+    loaded: &Arc<LoadedPlugin>,
     admitted: Admitted,
     call: CallContext,
+    receipt: &mut Receipt,
     work: F,
-) -> CallResult<T>
+) -> Result<T, Fault>
 where
-    T: Send + 'static,
-    F: for<'a> FnOnce(&'a mut Store<CallState>) -> Work<'a, T> + Send + 'static,
+    F: for<'a> FnOnce(&'a mut Store<CallState>) -> Work<'a, T>,
 {
-    let mut receipt = blank_receipt(&loaded, &call);
-    let (mut store, _place) = match open(&loaded, admitted, call, &mut receipt).await {
-        Ok(opened) => opened,
-        Err(fault) => return with_fault(&loaded, receipt, fault),
-    };
-    let (outcome, receipt) = supervise(&mut store, receipt, work).await;
-    CallResult { outcome, receipt }
+    // The store goes before its place: the next call finds the instance free.
+    let (_place, mut store) = open(loaded, admitted, call, receipt).await?;
+    supervise(&mut store, receipt, work).await
 }
 
 /// A place among the instances, and the plugin's own share of them.
@@ -147,13 +159,13 @@ pub(crate) async fn admit(loaded: &LoadedPlugin) -> Result<Admitted, Fault> {
     Ok(Admitted { since, share })
 }
 
-/// Waits for an instance and opens a store with every limit armed.
+/// Waits for an instance and opens a store with every limit armed. Drop the store before its place.
 pub(crate) async fn open(
     loaded: &Arc<LoadedPlugin>,
     admitted: Admitted,
     call: CallContext,
     receipt: &mut Receipt,
-) -> Result<(Store<CallState>, Place), Fault> {
+) -> Result<(Place, Store<CallState>), Fault> {
     let instance = Arc::clone(&loaded.runtime.slots)
         .acquire_many_owned(loaded.slots)
         .await
@@ -164,15 +176,15 @@ pub(crate) async fn open(
         _instance: instance,
     };
     let store = arm(loaded, call).map_err(|error| host_fault(&format!("{error:#}")))?;
-    Ok((store, place))
+    Ok((place, store))
 }
 
-/// Runs work in an armed store to its end or its wall limit, and settles the receipt.
+/// Runs work in an armed store to its end or its wall limit, and writes what it used into the receipt.
 pub(crate) async fn supervise<T, F>(
     store: &mut Store<CallState>,
-    mut receipt: Receipt,
+    receipt: &mut Receipt,
     work: F,
-) -> (Result<T, Fault>, Receipt)
+) -> Result<T, Fault>
 where
     F: for<'a> FnOnce(&'a mut Store<CallState>) -> Work<'a, T>,
 {
@@ -192,8 +204,9 @@ where
         }),
     };
     receipt.wall_us = micros(started.elapsed());
-    settle(&mut receipt, store, &result);
-    (result, receipt)
+    record_usage(receipt, store);
+    log_problems(store.data(), receipt, result.as_ref().err());
+    result
 }
 
 /// A store with every limit of the call set.
@@ -333,7 +346,7 @@ pub(crate) fn blank_receipt(loaded: &LoadedPlugin, call: &CallContext) -> Receip
     }
 }
 
-fn settle<T>(receipt: &mut Receipt, store: &Store<CallState>, result: &Result<T, Fault>) {
+fn record_usage(receipt: &mut Receipt, store: &Store<CallState>) {
     let state = store.data();
     receipt.ticks = state.meter.ticks;
     receipt.fuel = store
@@ -346,12 +359,6 @@ fn settle<T>(receipt: &mut Receipt, store: &Store<CallState>, result: &Result<T,
     receipt.model_tokens = state.meter.model_tokens;
     receipt.http_calls = state.meter.http_calls;
     receipt.log_lines_dropped = state.log.dropped;
-    receipt.outcome = match result {
-        Ok(_) => Outcome::Ok,
-        Err(fault) => Outcome::of(fault),
-    };
-    state.loaded.count(receipt);
-    log_problems(state, receipt, result.as_ref().err());
 }
 
 /// Logs faults and dropped lines, at a rate that a plugin cannot raise. The receipts are complete.
@@ -410,7 +417,8 @@ mod tests {
         })
         .await;
         let fault = failed.outcome.unwrap_err();
-        assert!(matches!(fault.kind, FaultKind::Host { .. }), "{fault}");
+        let message = "internal error: entered unreachable code: a broken invariant";
+        assert_eq!(fault, host_fault(&format!("the host panicked: {message}")));
         // Its thread and its only instance serve the next call.
         let mut turns = Trajectory::new("s", "g");
         let reply = Message::text(Role::Assistant, "4");

@@ -57,6 +57,7 @@ pub mod measure;
 mod meter;
 mod openai;
 mod options;
+mod panic_message;
 mod precheck;
 pub mod printable;
 mod receipt;
@@ -91,8 +92,10 @@ pub use host::{Plugin, PluginHost};
 pub use inspect::{Inspection, digest};
 pub use kind::Kind;
 pub use options::HostOptions;
+pub use panic_message::panic_message;
 pub use receipt::{CallResult, JudgeResult, Outcome, Receipt};
 pub use regular_file::{FileError, read_regular_file};
+pub use thread_pool::PluginThreads;
 pub use verdict::{Metric, Verdict, Vote};
 pub use worlds::advantage::{Advantages, Estimate, RewardedSequence};
 pub use worlds::environment::{

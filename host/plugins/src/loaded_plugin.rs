@@ -15,7 +15,7 @@ use crate::inspect::Inspection;
 use crate::kind::Kind;
 use crate::lock::lock;
 use crate::receipt::Receipt;
-use crate::thread_pool::PluginThreadPool;
+use crate::thread_pool::PluginThreads;
 use clawhost_config::Profile;
 use clawhost_sandbox::Sandboxes;
 
@@ -31,7 +31,7 @@ pub(crate) struct LoadedPlugin {
     pub(crate) inspection: Inspection,
     pub(crate) profile: Profile,
     pub(crate) runtime: Arc<WasmRuntime>,
-    pub(crate) threads: Arc<PluginThreadPool>,
+    pub(crate) threads: PluginThreads,
     pub(crate) model: Option<ModelGrant>,
     pub(crate) state: Option<StateGrant>,
     pub(crate) http: Option<HttpGrant>,

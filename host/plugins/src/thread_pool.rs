@@ -1,26 +1,33 @@
-//! The thread pool that runs plugins.
+//! The threads that run plugins.
 //!
-//! A guest may compute for milliseconds between two yields. On a separate pool such slices never delay a streamed token,
-//! and when there are fewer cores than threads, the low priority of these threads makes them wait.
+//! A guest may compute for milliseconds between two yields. On threads of their own such slices never delay a streamed
+//! token, and when there are fewer cores than threads, the low priority of these threads makes them wait. A blocking
+//! thread of their runtime has that priority too, so nothing may wait there that holds a lock which others want.
 
-use std::panic::AssertUnwindSafe;
+use std::panic::resume_unwind;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures_util::FutureExt as _;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::{JoinError, JoinHandle};
 
 use crate::error::PluginError;
 
-/// The plugin thread pool. Dropping it never blocks, so a host may be dropped in async code.
-pub(crate) struct PluginThreadPool {
+/// A handle to the threads of a plugin host. They run until the host, its plugins and all handles are dropped.
+#[derive(Clone)]
+pub struct PluginThreads {
+    pool: Arc<ThreadPool>,
+}
+
+/// Dropping it never blocks, so a host may be dropped in async code.
+struct ThreadPool {
     runtime: Option<Runtime>,
     handle: Handle,
 }
 
-impl PluginThreadPool {
-    pub(crate) fn start(count: usize) -> Result<PluginThreadPool, PluginError> {
+impl PluginThreads {
+    pub(crate) fn start(count: usize) -> Result<PluginThreads, PluginError> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(count)
             .thread_name("plugin")
@@ -31,40 +38,40 @@ impl PluginThreadPool {
             .map_err(|error| {
                 PluginError::Host(format!("cannot start the plugin threads: {error}"))
             })?;
-        Ok(PluginThreadPool {
-            handle: runtime.handle().clone(),
-            runtime: Some(runtime),
+        Ok(PluginThreads {
+            pool: Arc::new(ThreadPool {
+                handle: runtime.handle().clone(),
+                runtime: Some(runtime),
+            }),
         })
     }
 
-    /// Runs a future on this pool: within the caller's task if that is on the pool, so that nothing is handed over, and else
-    /// in a task of its own. Dropping the returned future aborts it.
-    ///
-    /// # Errors
-    /// The text of a panic of the future.
-    pub(crate) async fn run<T: Send + 'static>(
+    /// Runs work that calls plugins of this host on the threads that run their guests, so that no call is handed over
+    /// from one thread to another and back: within the caller's task if that is on these threads already, and else in a
+    /// task of its own. Dropping the future ends the work. A panic in it continues in the caller.
+    pub async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, String> {
-        let is_here = Handle::try_current().is_ok_and(|here| here.id() == self.handle.id());
-        if !is_here {
-            return self.spawn(work).await.map_err(|error| error.to_string());
+    ) -> T {
+        let handle = &self.pool.handle;
+        if Handle::try_current().is_ok_and(|here| here.id() == handle.id()) {
+            return Box::pin(work).await;
         }
-        let work = AssertUnwindSafe(Box::pin(work)).catch_unwind();
-        work.await
-            .map_err(|_| "the task of the call panicked".to_owned())
-    }
-
-    /// Runs a future in a task on this pool. Dropping the returned handle aborts it.
-    pub(crate) fn spawn<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> AbortOnDrop<T> {
-        AbortOnDrop(self.handle.spawn(work))
+        match AbortOnDrop(handle.spawn(work)).await {
+            Ok(done) => done,
+            // Not cancelled: only dropping this future does that, and the threads run while it borrows their handle.
+            Err(error) => resume_unwind(error.into_panic()),
+        }
     }
 }
 
-impl Drop for PluginThreadPool {
+impl std::fmt::Debug for PluginThreads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PluginThreads").finish_non_exhaustive()
+    }
+}
+
+impl Drop for ThreadPool {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -108,25 +115,34 @@ impl<T> Drop for AbortOnDrop<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use futures_util::FutureExt as _;
 
     use super::*;
 
     #[tokio::test]
-    async fn work_of_a_task_on_the_pool_is_not_handed_over() {
-        let pool = Arc::new(PluginThreadPool::start(2).unwrap());
-        let own = Arc::clone(&pool);
-        let (outer, inner, failed) = pool
+    async fn work_of_a_task_on_the_threads_is_not_handed_over() {
+        let threads = PluginThreads::start(2).unwrap();
+        let own = threads.clone();
+        let (outer, inner) = threads
             .run(async move {
-                let inner = own.run(async { tokio::task::id() }).await.unwrap();
-                let failed = own.run(async { panic!("on purpose") }).await;
-                (tokio::task::id(), inner, failed.map(|(): ()| ()))
+                let inner = own.run(async { tokio::task::id() }).await;
+                (tokio::task::id(), inner)
             })
-            .await
-            .unwrap();
+            .await;
         assert_eq!(outer, inner);
-        assert!(failed.unwrap_err().contains("panicked"));
-        let failed = pool.run(async { panic!("on purpose") }).await;
-        assert!(failed.map(|(): ()| ()).unwrap_err().contains("panicked"));
+    }
+
+    #[tokio::test]
+    async fn a_panic_continues_in_the_caller() {
+        let threads = PluginThreads::start(2).unwrap();
+        let own = threads.clone();
+        let nested = async move { own.run(async { panic!("on purpose") }).await };
+        let panicked = std::panic::AssertUnwindSafe(threads.run::<()>(nested))
+            .catch_unwind()
+            .await;
+        let panic = panicked.unwrap_err();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
+        // The thread serves others.
+        assert_eq!(threads.run(async { 7 }).await, 7);
     }
 }

@@ -14,9 +14,9 @@ use crate::worlds::environment::EpisodeTask;
 /// Where the callers are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Callers {
-    /// On the threads of the caller: each call is handed over to the plugin threads and back.
+    /// On the threads of the caller, as those of training are: each call is handed over to the plugin threads and back.
     OtherThreads,
-    /// On the plugin threads, as work in [`Plugin::run_on_threads`] is.
+    /// On the plugin threads, as those of a judgement are; see [`PluginThreads::run`](crate::PluginThreads::run).
     OnPluginThreads,
 }
 
@@ -39,10 +39,7 @@ pub async fn measure_calls(
     });
     match callers {
         Callers::OtherThreads => measured.await,
-        Callers::OnPluginThreads => {
-            let measured = plugin.run_on_threads(measured).await;
-            measured.expect("drivers do not panic")
-        }
+        Callers::OnPluginThreads => plugin.threads().run(measured).await,
     }
 }
 

@@ -31,12 +31,12 @@ pub async fn bytes_per_instance(plugin: &Plugin, sample: &Sample, count: usize) 
         let call = CallContext::default();
         let mut receipt = invoke::blank_receipt(&loaded, &call);
         let admitted = invoke::admit(&loaded).await.ok()?;
-        let (mut store, place) = invoke::open(&loaded, admitted, call, &mut receipt)
+        let (place, mut store) = invoke::open(&loaded, admitted, call, &mut receipt)
             .await
             .ok()?;
         let export = export.clone();
         let trajectory = convert::trajectory_to_guest(&sample.trajectory);
-        let (judged, _) = invoke::supervise(&mut store, receipt, move |store| {
+        let judged = invoke::supervise(&mut store, &mut receipt, move |store| {
             Box::pin(async move {
                 let guest = export.instantiate(store).await?;
                 guest

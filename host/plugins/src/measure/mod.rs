@@ -2,7 +2,7 @@
 //!
 //! Every call creates a fresh instance and goes through the whole host: grants, limits, receipt, validation. The
 //! baseline calls Wasmtime directly in the same process: an engine and a pool with the host's settings, no limits, no
-//! validation, no receipt, no thread pool between caller and guest. This module only measures; it defines no targets.
+//! validation, no receipt. This module only measures; it defines no targets.
 
 mod bare_engine;
 mod calls;

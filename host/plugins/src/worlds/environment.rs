@@ -123,65 +123,49 @@ impl Plugin {
         let Export::Environment(export) = self.export() else {
             return self.wrong_kind(&call, Kind::Environment);
         };
-        let loaded = self.loaded();
-        let receipt = invoke::blank_receipt(&loaded, &call);
+        let (loaded, export) = (self.loaded(), export.clone());
+        let mut receipt = invoke::blank_receipt(&loaded, &call);
         let admitted = match invoke::admit(&loaded).await {
             Ok(admitted) => admitted,
-            Err(fault) => return invoke::with_fault(&loaded, receipt, fault),
+            Err(fault) => return invoke::finish(&loaded, receipt, Err(fault)),
         };
-        let started = start_episode(
-            Arc::clone(&loaded),
-            admitted,
-            call.clone(),
-            receipt.clone(),
-            export.clone(),
-            task,
-            seed,
-        );
-        match loaded.threads.run(started).await {
-            Ok((outcome, receipt)) => CallResult {
-                outcome: outcome.map(|(live, observation)| {
-                    let episode = Episode {
-                        loaded: Arc::clone(&loaded),
-                        call,
-                        live: Some(live),
-                        graded: false,
-                    };
-                    (episode, observation)
-                }),
-                receipt,
-            },
-            Err(error) => {
-                let fault = invoke::host_fault(&error);
-                invoke::with_fault(&loaded, receipt, fault)
-            }
-        }
+        let starting = async move {
+            let context = call.clone();
+            let reset = reset(&loaded, admitted, context, &mut receipt, export, task, seed);
+            let outcome = invoke::contain_panic(reset).await;
+            let outcome = outcome.map(|(live, observation)| {
+                let episode = Episode {
+                    loaded: Arc::clone(&loaded),
+                    call,
+                    live: Some(live),
+                    graded: false,
+                };
+                (episode, observation)
+            });
+            invoke::finish(&loaded, receipt, outcome)
+        };
+        self.threads().run(starting).await
     }
 }
 
-async fn start_episode(
-    loaded: Arc<LoadedPlugin>,
+/// Resets the environment in a store of its own.
+async fn reset(
+    loaded: &Arc<LoadedPlugin>,
     admitted: Admitted,
     call: CallContext,
-    mut receipt: Receipt,
+    receipt: &mut Receipt,
     export: LinkedExport<guest::GuestIndices>,
     task: EpisodeTask,
     seed: u64,
-) -> (Result<(Box<LiveEpisode>, Observation), Fault>, Receipt) {
+) -> Result<(Box<LiveEpisode>, Observation), Fault> {
     let rules = call.limits.verdict;
-    let (mut store, place) = match invoke::open(&loaded, admitted, call, &mut receipt).await {
-        Ok(opened) => opened,
-        Err(fault) => {
-            let called = invoke::with_fault(&loaded, receipt, fault);
-            return (called.outcome, called.receipt);
-        }
-    };
+    let (place, mut store) = invoke::open(loaded, admitted, call, receipt).await?;
     let task = guest::Task {
         id: task.id,
         instruction: task.instruction,
         payload: task.payload,
     };
-    let (outcome, receipt) = invoke::supervise(&mut store, receipt, move |store| {
+    let reset = invoke::supervise(&mut store, receipt, move |store| {
         Box::pin(async move {
             let guest = export.instantiate(store).await?;
             let (session, observation) = guest
@@ -193,18 +177,15 @@ async fn start_episode(
             let observation = check_observation(observation, &rules).map_err(Stop::BadOutput)?;
             Ok((guest, session, observation))
         })
-    })
-    .await;
-    let outcome = outcome.map(|(guest, session, observation)| {
-        let live = LiveEpisode {
-            store,
-            guest: Arc::new(guest),
-            session,
-            _place: place,
-        };
-        (Box::new(live), observation)
     });
-    (outcome, receipt)
+    let (guest, session, observation) = reset.await?;
+    let live = LiveEpisode {
+        store,
+        guest: Arc::new(guest),
+        session,
+        _place: place,
+    };
+    Ok((Box::new(live), observation))
 }
 
 impl Episode {
@@ -270,8 +251,7 @@ impl Episode {
 
     /// The result of a command on an episode that is over.
     fn episode_over<T>(&self) -> CallResult<T> {
-        let receipt = invoke::blank_receipt(&self.loaded, &self.call);
-        invoke::with_fault(&self.loaded, receipt, Fault::new(FaultKind::EpisodeOver))
+        invoke::refused(&self.loaded, &self.call, Fault::new(FaultKind::EpisodeOver))
     }
 
     async fn command<T, F>(&mut self, work: F) -> CallResult<T>
@@ -284,35 +264,36 @@ impl Episode {
         let Some(mut live) = self.live.take() else {
             return self.episode_over();
         };
-        let receipt = invoke::blank_receipt(&self.loaded, &self.call);
-        let blank = receipt.clone();
+        let mut receipt = invoke::blank_receipt(&self.loaded, &self.call);
         let loaded = Arc::clone(&self.loaded);
-        let run = async move {
-            if let Err(error) = invoke::refuel(&mut live.store) {
-                let fault = invoke::host_fault(&format!("{error:#}"));
-                return (None, invoke::with_fault(&loaded, receipt, fault));
-            }
-            let (guest, session) = (Arc::clone(&live.guest), live.session);
-            let (outcome, receipt) = invoke::supervise(&mut live.store, receipt, move |store| {
-                work(store, guest, session)
-            })
-            .await;
+        let running = async move {
+            let outcome = invoke::contain_panic(live.run(&mut receipt, work)).await;
             let alive = match &outcome {
                 Ok(_) => true,
                 Err(fault) => matches!(fault.kind, FaultKind::PluginError { .. }),
             };
-            (alive.then_some(live), CallResult { outcome, receipt })
+            let called = invoke::finish(&loaded, receipt, outcome);
+            (alive.then_some(live), called)
         };
-        match self.loaded.threads.run(run).await {
-            Ok((live, called)) => {
-                self.live = live;
-                called
-            }
-            Err(error) => {
-                let fault = invoke::host_fault(&error);
-                invoke::with_fault(&self.loaded, blank, fault)
-            }
-        }
+        let (live, called) = self.loaded.threads.run(running).await;
+        self.live = live;
+        called
+    }
+}
+
+impl LiveEpisode {
+    /// Runs a command with the budgets of a call.
+    async fn run<T, F>(&mut self, receipt: &mut Receipt, work: F) -> Result<T, Fault>
+    where
+        F: for<'a> FnOnce(&'a mut Store<CallState>, Arc<guest::Guest>, ResourceAny) -> Work<'a, T>,
+    {
+        invoke::refuel(&mut self.store)
+            .map_err(|error| invoke::host_fault(&format!("{error:#}")))?;
+        let (guest, session) = (Arc::clone(&self.guest), self.session);
+        invoke::supervise(&mut self.store, receipt, move |store| {
+            work(store, guest, session)
+        })
+        .await
     }
 }
 

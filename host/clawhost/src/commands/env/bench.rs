@@ -164,7 +164,7 @@ async fn run(work: &Arc<Work>, args: &BenchArgs, same_threads: bool, steps: u32)
             let (own, work) = (Arc::clone(work), worker(Arc::clone(work), share.into()));
             tokio::spawn(async move {
                 match same_threads {
-                    true => own.environment.run_on_threads(work).await?,
+                    true => own.environment.threads().run(work).await,
                     false => work.await,
                 }
             })
