@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use clawhost_config::component_name;
-use clawhost_plugins::{CallStats, GrantFile, Grants, HostOptions, Kind, Plugin, PluginHost};
+use clawhost_plugins::{
+    CallStats, GrantFile, Grants, HostOptions, Kind, Plugin, PluginHost, PluginThreads,
+};
 
 use crate::compiling;
 use crate::config::Config;
@@ -73,6 +75,11 @@ impl Loader {
     /// The grants file.
     pub(crate) fn grants_file(&self) -> PathBuf {
         self.config.grants_file()
+    }
+
+    /// The threads that run the components.
+    pub(crate) fn threads(&self) -> PluginThreads {
+        self.host.threads().clone()
     }
 
     /// Call statistics since the start, by name and digest.

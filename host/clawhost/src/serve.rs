@@ -117,6 +117,7 @@ impl Server {
         let sessions = Sessions::new(journal.clone(), config.sessions.clone());
         let judging = JudgeWorker::new(
             journal.clone(),
+            loader.threads(),
             loaded.judging(),
             config.judging_options(),
             config.experience_options(),

@@ -1,12 +1,11 @@
 //! Calls one component the configured number of times, with retries, and tracks its faults.
 
-use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use clawhost_config::Limits;
 use clawhost_journal::{PluginMetrics, VerdictOutcome, VerdictRecord, VoteRecord, now_ms};
-use clawhost_plugins::{CallContext, CallResult, Fault, Metric, Verdict};
+use clawhost_plugins::{CallContext, CallResult, Fault, Metric, Verdict, panic_message};
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
@@ -103,7 +102,7 @@ impl JudgePanel {
                         attempts.receipts.push(json!(called.receipt));
                         called.outcome
                     }
-                    Err(panic) => break Err(CallFailure::Panic(panic_message(&*panic))),
+                    Err(panic) => break Err(CallFailure::Panic(panic_message(&*panic).to_owned())),
                 };
                 match outcome {
                     Err(fault) if is_transient(&fault) && tries < options.max_retries => {
@@ -190,12 +189,6 @@ enum CallFailure {
     Fault(Fault),
     /// The host panicked, with this message.
     Panic(String),
-}
-
-pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("no message").to_owned()
 }
 
 /// How to read a reward of 0 without votes.

@@ -55,9 +55,9 @@ impl<'a> Choice<'a> {
 }
 
 impl JudgePanel {
-    /// Judges the complete choices of one request; returns one judgement per choice, in order. For `may_defer` see
-    /// [`JudgePanel::judge_turn`].
-    pub(crate) async fn judge_group(
+    /// Makes the calls for the choices of one request in the task of the caller and decides; see
+    /// [`JudgePanel::judge_group`].
+    pub(crate) async fn call_for_group(
         &self,
         turns: &[TurnContext],
         may_defer: bool,

@@ -1,5 +1,5 @@
 //! One judging job: a single turn or all choices of a request, read from the journal, judged and recorded. The journal
-//! is read and written off the async threads.
+//! is read and written on the blocking threads of the caller's runtime, the components are called on their own threads.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use clawhost_journal::{
     EvidenceSnapshot, HintOutcome, Journal, JournalError, JudgementOutcome, NewJudgement, TurnId,
     TurnRecord, VerdictOutcome, run_blocking,
 };
+use clawhost_plugins::panic_message;
 use futures_util::FutureExt as _;
 use serde_json::Value;
 
-use crate::calls::panic_message;
 use crate::context::TurnContext;
 use crate::judgement::Judgement;
 use crate::panel::{Deferral, JudgeError, JudgePanel, StopError};
@@ -103,7 +103,7 @@ impl JudgeJob {
             Err(panic) => {
                 let message = panic_message(&*panic);
                 tracing::error!(turns = ?ids, message, "judging panicked; its turns are skipped");
-                record_panic(journal, panel, evidence, &message).await
+                record_panic(journal, panel, evidence, message).await
             }
         };
         match recorded {
@@ -151,7 +151,7 @@ async fn run_turn(
     let (read, options) = (journal.clone(), panel.options.clone());
     let distills = panel.experience.mode.distills();
     let load = move || TurnContext::load(&read, turn, &options)?.with_experience(&read, distills);
-    let context = run_blocking(load).await?;
+    let context = Arc::new(run_blocking(load).await?);
     let may_defer = previous.deferrals < panel.options.max_deferrals;
     let mut judgement = panel
         .judge_turn(&context, may_defer)
@@ -179,7 +179,8 @@ async fn run_group(
     let load = move |turn| {
         TurnContext::load_without_history(&read, turn, &options)?.with_experience(&read, distills)
     };
-    let contexts = run_blocking(move || turns.into_iter().map(load).collect::<Result<Vec<_>, _>>());
+    let contexts =
+        run_blocking(move || turns.into_iter().map(load).collect::<Result<Arc<[_]>, _>>());
     let contexts = contexts.await?;
     let may_defer = previous.deferrals < panel.options.max_deferrals;
     let mut judgements = panel
@@ -193,7 +194,7 @@ async fn run_group(
     run_blocking(move || {
         let records: Vec<NewJudgement<'_>> = judgements
             .iter()
-            .zip(&contexts)
+            .zip(contexts.iter())
             .map(|(judgement, context)| judgement.to_record(&context.turn, &panel.experience))
             .collect();
         journal.commit_choice_group(&records)?;

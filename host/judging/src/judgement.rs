@@ -68,9 +68,8 @@ impl CallTarget {
 }
 
 impl JudgePanel {
-    /// Judges one turn. With `may_defer`, a host condition defers the judgement; without it, the judge's verdict is
-    /// recorded as missing for that reason.
-    pub(crate) async fn judge_turn(
+    /// Makes the calls for one turn in the task of the caller and decides; see [`JudgePanel::judge_turn`].
+    pub(crate) async fn call_for_turn(
         &self,
         context: &TurnContext,
         may_defer: bool,

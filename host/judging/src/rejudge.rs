@@ -5,11 +5,13 @@
 //! verdict is identical bit for bit. The fault policies `quarantine` and `stop` are disabled: a fault is part of the
 //! result.
 
+use std::sync::Arc;
+
 use clawhost_journal::{
     Journal, JournalError, JudgementRecord, NewSample, TurnId, TurnRecord, VerdictOutcome,
     VerdictRecord,
 };
-use clawhost_plugins::Plugin;
+use clawhost_plugins::{Plugin, PluginThreads};
 
 use crate::context::{TurnContext, group_outcomes};
 use crate::deferred::deferral_wait;
@@ -25,7 +27,7 @@ use clawhost_config::{ExperienceOptions, FaultPolicy, JudgingOptions, PluginsCon
 
 /// Judges recorded turns again.
 pub struct Rejudger {
-    panel: JudgePanel,
+    panel: Arc<JudgePanel>,
 }
 
 /// A recorded turn, judged again.
@@ -68,17 +70,24 @@ impl From<JudgeError> for RejudgeError {
 
 impl Rejudger {
     /// Uses the judges and the group judges among `plugins`, as [`crate::JudgeWorker`] would. Hint extractors are not
-    /// called, because they do not change the reward.
-    pub fn new(plugins: Vec<Plugin>, options: JudgingOptions, config: PluginsConfig) -> Self {
-        Self::with_config(JudgeSet::from_plugins(plugins), options, config)
+    /// called, because they do not change the reward. `threads` are those of the host of the plugins.
+    pub fn new(
+        threads: PluginThreads,
+        plugins: Vec<Plugin>,
+        options: JudgingOptions,
+        config: PluginsConfig,
+    ) -> Self {
+        Self::with_config(threads, JudgeSet::from_plugins(plugins), options, config)
     }
 
     #[cfg(test)]
     pub(crate) fn with(judges: JudgeSet, options: JudgingOptions) -> Self {
-        Self::with_config(judges, options, PluginsConfig::default())
+        let threads = crate::tests::plugin_threads();
+        Self::with_config(threads, judges, options, PluginsConfig::default())
     }
 
     fn with_config(
+        threads: PluginThreads,
         mut judges: JudgeSet,
         mut options: JudgingOptions,
         plugins: PluginsConfig,
@@ -88,18 +97,19 @@ impl Rejudger {
         judges.hints.clear();
         let status = JudgingStatus::new();
         Self {
-            panel: JudgePanel {
+            panel: Arc::new(JudgePanel {
                 slots: JudgeSlots::new(judges, status.clone()),
+                threads,
                 options,
                 experience: ExperienceOptions::default(),
                 plugins,
                 status,
-            },
+            }),
         }
     }
 
     /// Judges one turn and retries while the host is too busy, so that the verdict does not depend on the load.
-    async fn judge_turn(&self, context: &TurnContext) -> Result<Judgement, JudgeError> {
+    async fn judge_turn(&self, context: &Arc<TurnContext>) -> Result<Judgement, JudgeError> {
         let options = &self.panel.options;
         for times in 1..=options.max_deferrals {
             match self.panel.judge_turn(context, true).await {
@@ -113,7 +123,10 @@ impl Rejudger {
     }
 
     /// As [`Rejudger::judge_turn`], for the choices of a request.
-    async fn judge_group(&self, contexts: &[TurnContext]) -> Result<Vec<Judgement>, JudgeError> {
+    async fn judge_group(
+        &self,
+        contexts: &Arc<[TurnContext]>,
+    ) -> Result<Vec<Judgement>, JudgeError> {
         let options = &self.panel.options;
         for times in 1..=options.max_deferrals {
             match self.panel.judge_group(contexts, true).await {
@@ -154,7 +167,7 @@ impl Rejudger {
         }
         let mut result = RejudgeResult::not_judged(turn);
         if let Some((seen, judgement)) = history.judged {
-            let context = TurnContext::load(journal, seen, &self.panel.options)?;
+            let context = Arc::new(TurnContext::load(journal, seen, &self.panel.options)?);
             let judged = self.judge_turn(&context).await?;
             result.recorded_verdicts = judge_verdicts(judgement);
             result.recorded = Some(combined_verdict(
@@ -162,11 +175,11 @@ impl Rejudger {
                 &result.recorded_verdicts,
             ));
             result.set_judgement(judged);
-            result.turn = context.turn;
+            result.turn = context.turn.clone();
         }
         // The judgements after that one called no judge; they only contain the user's score.
         if let Some(seen) = history.user_only {
-            let context = TurnContext::load(journal, seen, &self.panel.options)?;
+            let context = Arc::new(TurnContext::load(journal, seen, &self.panel.options)?);
             let judged = self.judge_turn(&context).await?;
             result.sample = sample_reward(judged.sample, judged.skip_reason);
         }
@@ -203,13 +216,12 @@ impl Rejudger {
             )?);
             records.push((choice, judgements));
         }
+        let contexts = Arc::from(contexts);
         let judged = self.judge_group(&contexts).await?;
         let mut all = Vec::new();
-        for ((context, (choice, judgements)), judged) in
-            contexts.into_iter().zip(records).zip(judged)
-        {
+        for ((context, (choice, judgements)), judged) in contexts.iter().zip(records).zip(judged) {
             let outcomes = judge_outcomes(&judged.verdicts);
-            let mut result = RejudgeResult::not_judged(context.turn);
+            let mut result = RejudgeResult::not_judged(context.turn.clone());
             let recorded = judgements
                 .iter()
                 .rfind(|judgement| judgement.together)
@@ -226,7 +238,7 @@ impl Rejudger {
             if let Some(seen) = history.user_only.or(history.judged.map(|(seen, _)| seen)) {
                 let mut context = TurnContext::load(journal, seen, &self.panel.options)?;
                 context.group_outcomes = Some(outcomes);
-                let judged = self.judge_turn(&context).await?;
+                let judged = self.judge_turn(&Arc::new(context)).await?;
                 result.sample = sample_reward(judged.sample, judged.skip_reason);
             }
             all.push(result);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clawhost_config::{ExperienceOptions, JudgingOptions, PluginsConfig};
 use clawhost_journal::{Journal, JournalError, JudgingState, TurnId, run_blocking};
-use clawhost_plugins::Plugin;
+use clawhost_plugins::{Plugin, PluginThreads};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
@@ -34,16 +34,18 @@ impl JudgeWorker {
     /// Creates the loop. It judges ready turns with all judges among `plugins`, and requests with several complete
     /// choices with the group judges, if there are any; hint extractors see the next states. Check the options with
     /// [`JudgingOptions::validate`] first.
-    /// Hints are kept as `experience` says; `config` has the plugins' settings and limits.
+    /// Hints are kept as `experience` says; `config` has the plugins' settings and limits. `threads` are those of the
+    /// host of the plugins.
     pub fn new(
         journal: Journal,
+        threads: PluginThreads,
         plugins: Vec<Plugin>,
         options: JudgingOptions,
         experience: ExperienceOptions,
         config: PluginsConfig,
     ) -> Self {
         let judges = JudgeSet::from_plugins(plugins);
-        Self::with_config(journal, judges, options, experience, config)
+        Self::with_config(journal, threads, judges, options, experience, config)
     }
 
     #[cfg(test)]
@@ -60,6 +62,7 @@ impl JudgeWorker {
     ) -> Self {
         Self::with_config(
             journal,
+            crate::tests::plugin_threads(),
             judges,
             options,
             experience,
@@ -69,6 +72,7 @@ impl JudgeWorker {
 
     fn with_config(
         journal: Journal,
+        threads: PluginThreads,
         judges: JudgeSet,
         options: JudgingOptions,
         experience: ExperienceOptions,
@@ -80,6 +84,7 @@ impl JudgeWorker {
             journal,
             panel: Arc::new(JudgePanel {
                 slots: JudgeSlots::new(judges, status.clone()),
+                threads,
                 options,
                 experience,
                 plugins,

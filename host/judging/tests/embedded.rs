@@ -1,5 +1,8 @@
-//! The judge that ships with the program, in the real plugin host, on a real journal.
+//! Judges of this repository in the real plugin host, on a real journal.
 #![allow(clippy::unwrap_used, reason = "a test states what must hold")]
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use clawhost_chat::Message;
 use clawhost_config::{ExperienceOptions, PluginsConfig};
@@ -7,9 +10,16 @@ use clawhost_journal::{
     Completion, Finish, Journal, MatchRecord, NewRequest, NewTurn, NextState, SamplingRecord,
     SessionId, SessionUpsert, TurnId, TurnKind, VerdictOutcome,
 };
-use clawhost_judging::{JudgeWorker, JudgingOptions};
-use clawhost_plugins::{Grants, HostOptions, PluginHost, Profile, embedded_component};
+use clawhost_judging::{JudgeWorker, JudgingOptions, Rejudger};
+use clawhost_plugins::{
+    Answer, Capability, Grants, HostOptions, ModelChoice, ModelClient, ModelError, ModelFinish,
+    ModelRequest, ModelResponse, Plugin, PluginHost, Profile, Role, embedded_component,
+};
 use tokio::sync::watch;
+
+const JUDGE_MODEL: &[u8] = include_bytes!("../../../plugins/artifacts/judge-model.wasm");
+/// Upper bound of a wait, half of the wall limit of a call.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_embedded_judge_rewards_thanks_and_penalizes_complaints() {
@@ -35,6 +45,7 @@ async fn the_embedded_judge_rewards_thanks_and_penalizes_complaints() {
         .collect();
     let judging = JudgeWorker::new(
         journal.clone(),
+        host.threads().clone(),
         vec![judge],
         JudgingOptions::default(),
         ExperienceOptions::default(),
@@ -74,6 +85,7 @@ async fn the_embedded_judge_abstains_without_a_signal_and_nothing_trains() {
         .unwrap();
     let judging = JudgeWorker::new(
         journal.clone(),
+        host.threads().clone(),
         vec![judge],
         JudgingOptions::default(),
         ExperienceOptions::default(),
@@ -95,6 +107,153 @@ async fn the_embedded_judge_abstains_without_a_signal_and_nothing_trains() {
     };
     assert_eq!(verdict.outcome, abstained, "{}", verdict.rationale);
     assert!(journal.samples_of_turn(turn).unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_calls_of_a_judgement_run_in_its_task_on_the_plugin_threads() {
+    let model = Arc::new(WatchedModel::default());
+    let (host, judge) = judge_with_model(&model);
+    let journal = Journal::in_memory().unwrap();
+    let turn = add_turn(&journal, "thanks");
+    let options = JudgingOptions {
+        calls_per_judge: 3,
+        ..JudgingOptions::default()
+    };
+    let judging = JudgeWorker::new(
+        journal.clone(),
+        host.threads().clone(),
+        vec![judge.clone()],
+        options.clone(),
+        ExperienceOptions::default(),
+        PluginsConfig::default(),
+    );
+    let state = judging.status();
+    let (stop, stopped) = watch::channel(false);
+    let task = tokio::spawn(judging.run(stopped));
+    state.watch().wait_for(|s| s.judged == 1).await.unwrap();
+    stop.send(true).unwrap();
+    task.await.unwrap();
+    model.assert_calls_in_one_task(3);
+
+    let threads = host.threads().clone();
+    let rejudger = Rejudger::new(threads, vec![judge], options, PluginsConfig::default());
+    let judged = rejudger.rejudge_turn(&journal, turn).await.unwrap();
+    let reward = judged.unwrap().combined.unwrap().reward;
+    assert_eq!(reward, Some(1.0));
+    model.assert_calls_in_one_task(3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopping_judging_ends_a_running_call_and_its_turn_stays_ready() {
+    let model = Arc::new(WatchedModel {
+        hangs: true,
+        ..WatchedModel::default()
+    });
+    let (host, judge) = judge_with_model(&model);
+    let journal = Journal::in_memory().unwrap();
+    let turn = add_turn(&journal, "thanks");
+    let judging = JudgeWorker::new(
+        journal.clone(),
+        host.threads().clone(),
+        vec![judge],
+        JudgingOptions::default(),
+        ExperienceOptions::default(),
+        PluginsConfig::default(),
+    );
+    let (stop, stopped) = watch::channel(false);
+    let task = tokio::spawn(judging.run(stopped));
+    let mut calls = model.calls.subscribe();
+    calls.wait_for(|calls| calls.len() == 1).await.unwrap();
+    stop.send(true).unwrap();
+    task.await.unwrap();
+    let mut ended = model.ended.subscribe();
+    let ended = ended.wait_for(|ended| *ended);
+    tokio::time::timeout(TIMEOUT, ended).await.unwrap().unwrap();
+    let ready = journal.ready_for_judging(2).unwrap();
+    assert_eq!(ready.iter().map(|one| one.id).collect::<Vec<_>>(), [turn]);
+}
+
+/// A model that records where its judge called it, and answers with votes for the reply or not at all.
+#[derive(Default)]
+struct WatchedModel {
+    /// The thread and the task of each call.
+    calls: watch::Sender<Vec<(String, tokio::task::Id)>>,
+    hangs: bool,
+    /// Whether a call that hung was dropped.
+    ended: watch::Sender<bool>,
+}
+
+impl WatchedModel {
+    /// Takes the recorded calls.
+    #[track_caller]
+    fn assert_calls_in_one_task(&self, count: usize) {
+        let calls = self.calls.send_replace(Vec::new());
+        let (_, task) = calls[0];
+        assert_eq!(calls, vec![("plugin".to_owned(), task); count]);
+    }
+}
+
+/// Reports its end when it is dropped.
+struct HangingCall(watch::Sender<bool>);
+
+impl Drop for HangingCall {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
+}
+
+impl ModelClient for WatchedModel {
+    // The host calls it in the task of the guest.
+    fn complete(&self, request: ModelRequest) -> Answer<Result<ModelResponse, ModelError>> {
+        let thread = std::thread::current().name().unwrap_or("none").to_owned();
+        let call = (thread, tokio::task::id());
+        self.calls.send_modify(|calls| calls.push(call));
+        if self.hangs {
+            let call = HangingCall(self.ended.clone());
+            return Box::pin(async move {
+                let _call = call;
+                std::future::pending().await
+            });
+        }
+        let vote = ModelChoice {
+            message: clawhost_plugins::Message::text(Role::Assistant, "1"),
+            finish: ModelFinish::Stop,
+            logprob: None,
+        };
+        Box::pin(async move {
+            Ok(ModelResponse {
+                choices: vec![vote; request.n as usize],
+                prompt_tokens: 1,
+                completion_tokens: 1,
+            })
+        })
+    }
+
+    fn score(
+        &self,
+        _: String,
+        _: Vec<clawhost_plugins::Message>,
+        _: String,
+    ) -> Answer<Result<Vec<f32>, ModelError>> {
+        Box::pin(async { Err(ModelError::Timeout) })
+    }
+}
+
+/// A judge that calls this model.
+fn judge_with_model(model: &Arc<WatchedModel>) -> (PluginHost, Plugin) {
+    let host = PluginHost::new(HostOptions {
+        model: Some(Arc::clone(model) as Arc<dyn ModelClient>),
+        ..HostOptions::default()
+    })
+    .unwrap();
+    let grants = Grants {
+        allow: [Capability::Model].into(),
+        ..Grants::default()
+    };
+    let judge = host
+        .load("judge-model", JUDGE_MODEL, &grants, Profile::default())
+        .unwrap();
+    (host, judge)
 }
 
 /// Adds one turn and the user's next message.

@@ -176,7 +176,12 @@ impl ReplayPanel {
         };
         Ok(Self {
             judge_ids,
-            rejudger: Rejudger::new(judges, config.judging_options(), config.plugins.clone()),
+            rejudger: Rejudger::new(
+                loader.threads(),
+                judges,
+                config.judging_options(),
+                config.plugins.clone(),
+            ),
             components: Components::new(&estimators, &calls).await?,
         })
     }

@@ -106,6 +106,7 @@ async fn three_judges(dir: &Path) -> Arc<PluginReloader> {
     let journal = Journal::in_memory().unwrap();
     let judging = JudgeWorker::new(
         journal.clone(),
+        loader.threads(),
         loaded.judging(),
         JudgingOptions::default(),
         ExperienceOptions::default(),

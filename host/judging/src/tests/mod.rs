@@ -5,6 +5,7 @@ use clawhost_journal::{
     Completion, Finish, JudgingState, MatchRecord, SamplingRecord, SessionId, TurnId, TurnKind,
     TurnRecord, TurnState,
 };
+use clawhost_plugins::{HostOptions, PluginHost, PluginThreads};
 
 mod experience;
 mod fakes;
@@ -17,6 +18,12 @@ mod rewards;
 mod session_end;
 mod slots;
 mod worker;
+
+/// The threads of a host that has no plugins: fakes are called on them as plugins are.
+pub(crate) fn plugin_threads() -> PluginThreads {
+    let host = PluginHost::new(HostOptions::default()).unwrap();
+    host.threads().clone()
+}
 
 /// A complete turn of session `s`, as the journal returns it.
 pub(crate) fn turn(id: i64) -> TurnRecord {
