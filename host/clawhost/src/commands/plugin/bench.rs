@@ -41,7 +41,7 @@ pub(crate) struct BenchArgs {
     /// Use the fast profile (epoch ticks and clocks) instead of fuel
     #[arg(long)]
     fast: bool,
-    /// Call from the threads that run the plugin, so that no call is handed over between threads
+    /// Call from the threads that run the plugin, as judgements do, instead of handing over each call
     #[arg(long)]
     on_plugin_threads: bool,
     /// Print one JSON object per measurement and line

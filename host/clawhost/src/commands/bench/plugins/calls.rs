@@ -34,8 +34,8 @@ pub(super) struct Calls {
     pub(super) peak_bytes: u64,
 }
 
-/// Ratio of calls/s of bare wasmtime to this host with callers on its threads, paired by round: both make a call without
-/// handing it over between threads.
+/// Ratio of calls/s of bare wasmtime to this host, paired by round. Both are called on the plugin threads, as the judges of a
+/// server are, so neither hands over a call between threads.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Overhead {
     pub(super) component: String,
@@ -73,9 +73,9 @@ enum Runner {
 impl std::fmt::Display for Runner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Runner::Host(profile, Callers::OtherThreads) => write!(f, "clawhost, {profile}"),
-            Runner::Host(profile, Callers::OnPluginThreads) => {
-                write!(f, "clawhost, {profile}, same threads")
+            Runner::Host(profile, Callers::OnPluginThreads) => write!(f, "clawhost, {profile}"),
+            Runner::Host(profile, Callers::OtherThreads) => {
+                write!(f, "clawhost, {profile}, handed over")
             }
             Runner::Bare(profile) => write!(f, "wasmtime alone, {profile}"),
         }
@@ -129,7 +129,7 @@ impl ComponentBench {
         };
         for &concurrency in concurrency {
             for plugin in self.plugins.clone() {
-                for callers in [Callers::OtherThreads, Callers::OnPluginThreads] {
+                for callers in [Callers::OnPluginThreads, Callers::OtherThreads] {
                     let measured =
                         measure::measure_calls(&plugin, &sample, callers, concurrency, self.calls)
                             .await;
@@ -137,7 +137,9 @@ impl ComponentBench {
                 }
             }
             for (profile, peer) in self.peers.clone() {
-                let measured = peer.judge_calls(&sample, concurrency, self.calls).await;
+                let (sample, calls) = (Arc::clone(&sample), self.calls);
+                let measured = async move { peer.judge_calls(&sample, concurrency, calls).await };
+                let measured = self.host.threads().run(measured).await;
                 self.record(Runner::Bare(profile), measured);
             }
         }

@@ -103,9 +103,14 @@ async fn measure_one(
     let bytes_per_instance = bytes_per_instance(&plugin, &sample, LIVE_INSTANCES).await;
     let mut calls = Vec::new();
     for concurrency in [1, MANY] {
-        let measured =
-            measure::measure_calls(&plugin, &sample, Callers::OtherThreads, concurrency, CALLS)
-                .await;
+        let measured = measure::measure_calls(
+            &plugin,
+            &sample,
+            Callers::OnPluginThreads,
+            concurrency,
+            CALLS,
+        )
+        .await;
         let name = format!("judge in {language}");
         calls.push(Calls::summarize(
             &name,
