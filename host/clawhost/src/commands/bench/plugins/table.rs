@@ -141,14 +141,14 @@ fn resident(samples: &[u64]) -> String {
 
 fn head(what: &str) -> String {
     format!(
-        "{what:<40} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>9} {:>6}\n",
+        "{what:<54} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>9} {:>6}\n",
         "concurr.", "run p50 µs", "run p99 µs", "p50 µs", "p99 µs", "calls/s", "peak MB", "failed"
     )
 }
 
 fn line(name: &str, calls: &Calls) -> String {
     format!(
-        "{name:<40} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>9} {:>6}\n",
+        "{name:<54} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>9} {:>6}\n",
         calls.concurrency,
         number(calls.run_p50_us.median),
         number(calls.run_p99_us.median),
