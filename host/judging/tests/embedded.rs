@@ -43,14 +43,7 @@ async fn the_embedded_judge_rewards_thanks_and_penalizes_complaints() {
         .iter()
         .map(|(text, _)| add_turn(&journal, text))
         .collect();
-    let judging = JudgeWorker::new(
-        journal.clone(),
-        host.threads().clone(),
-        vec![judge],
-        JudgingOptions::default(),
-        ExperienceOptions::default(),
-        PluginsConfig::default(),
-    );
+    let judging = worker(&journal, &host, judge, JudgingOptions::default());
     let state = judging.status();
     let (stop, stopped) = watch::channel(false);
     let task = tokio::spawn(judging.run(stopped));
@@ -83,14 +76,7 @@ async fn the_embedded_judge_abstains_without_a_signal_and_nothing_trains() {
     journal
         .end_session(&"Why is the sky blue?".into(), "done")
         .unwrap();
-    let judging = JudgeWorker::new(
-        journal.clone(),
-        host.threads().clone(),
-        vec![judge],
-        JudgingOptions::default(),
-        ExperienceOptions::default(),
-        PluginsConfig::default(),
-    );
+    let judging = worker(&journal, &host, judge, JudgingOptions::default());
     let mut changes = journal.watch();
     let (stop, stopped) = watch::channel(false);
     let task = tokio::spawn(judging.run(stopped));
@@ -119,14 +105,7 @@ async fn the_calls_of_a_judgement_run_in_its_task_on_the_plugin_threads() {
         calls_per_judge: 3,
         ..JudgingOptions::default()
     };
-    let judging = JudgeWorker::new(
-        journal.clone(),
-        host.threads().clone(),
-        vec![judge.clone()],
-        options.clone(),
-        ExperienceOptions::default(),
-        PluginsConfig::default(),
-    );
+    let judging = worker(&journal, &host, judge.clone(), options.clone());
     let state = judging.status();
     let (stop, stopped) = watch::channel(false);
     let task = tokio::spawn(judging.run(stopped));
@@ -152,14 +131,7 @@ async fn stopping_judging_ends_a_running_call_and_its_turn_stays_ready() {
     let (host, judge) = judge_with_model(&model);
     let journal = Journal::in_memory().unwrap();
     let turn = add_turn(&journal, "thanks");
-    let judging = JudgeWorker::new(
-        journal.clone(),
-        host.threads().clone(),
-        vec![judge],
-        JudgingOptions::default(),
-        ExperienceOptions::default(),
-        PluginsConfig::default(),
-    );
+    let judging = worker(&journal, &host, judge, JudgingOptions::default());
     let (stop, stopped) = watch::channel(false);
     let task = tokio::spawn(judging.run(stopped));
     let mut calls = model.calls.subscribe();
@@ -254,6 +226,23 @@ fn judge_with_model(model: &Arc<WatchedModel>) -> (PluginHost, Plugin) {
         .load("judge-model", JUDGE_MODEL, &grants, Profile::default())
         .unwrap();
     (host, judge)
+}
+
+/// The judging loop with one judge.
+fn worker(
+    journal: &Journal,
+    host: &PluginHost,
+    judge: Plugin,
+    options: JudgingOptions,
+) -> JudgeWorker {
+    JudgeWorker::new(
+        journal.clone(),
+        host.threads().clone(),
+        vec![judge],
+        options,
+        ExperienceOptions::default(),
+        PluginsConfig::default(),
+    )
 }
 
 /// Adds one turn and the user's next message.

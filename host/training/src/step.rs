@@ -2,7 +2,6 @@
 //! trainer's state and changes nothing of it, so a step that fails or panics leaves no trace but files in a temporary
 //! directory.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +11,7 @@ use std::time::Instant;
 use clawhost_engine::{Engine, ForwardError};
 use clawhost_journal::{AdapterOwner, AdapterRow, Journal, SampleId, now_ms};
 use clawhost_model::TrainedWeights;
-use clawhost_plugins::Candidate;
+use clawhost_plugins::{Candidate, panic_message};
 use serde_json::json;
 
 use crate::advantage::EstimatorConfig;
@@ -371,13 +370,6 @@ fn learning_rate_scale(options: &TrainingOptions, signal: f64) -> f64 {
         true => signal.max(options.optimizer.min_lr_ratio),
         false => 1.0,
     }
-}
-
-/// The message of a panic.
-pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message")
 }
 
 /// Digests of the components that judged the samples or took part in the step.

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use clawhost_engine::{BackgroundWork, Engine};
 use clawhost_journal::{Journal, JournalError, StepOutcome, now_ms};
+use clawhost_plugins::panic_message;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
@@ -22,7 +23,6 @@ use crate::distillation::RemoteTeacher;
 use crate::error::TrainingError;
 use crate::publisher::AdapterPublisher;
 use crate::state::{TrainingSnapshot, TrainingState};
-use crate::step::panic_message;
 use crate::trainer::{Due, RecordedStep, Trainer};
 use clawhost_config::{ExperienceOptions, TrainingOptions};
 
