@@ -121,7 +121,8 @@ REHEARSAL = ["Write a detailed report about bridges.", "Explain step by step, at
              "Write python code that adds two numbers.", "Describe how bread is made, with all steps."]
 # A step for each round of conversations, with four updates and without a KL penalty, as in the prototype.
 COMMON = ["training.batch_size=8", "training.min_batch_size=1", "training.max_wait=1s", "training.num_epochs=4",
-          "training.loss.kl_coef=0.0", "training.pairs.coef=1.0", "training.optimizer.learning_rate=5e-4", "training.advantage.min_advantage=0.0"]
+          "training.loss.kl_coef=0.0", "training.pairs.coef=1.0", "training.optimizer.learning_rate=5e-4", "training.advantage.min_advantage=0.0",
+          "training.few_shot.coef=0.0"]
 PAIRS_ALONE = ["training.method=hybrid", "training.teacher.reward_weight=0.0", "training.teacher.distillation_weight=0.0"]
 TOP_K = ["training.method=opd-topk", "training.teacher.source=reference", "training.teacher.top_k=64", "training.teacher.top_k_from=student",
          "training.teacher.divergence=reverse"]

@@ -49,15 +49,16 @@ min_lr_ratio = 0.3
 /// do, and rehearsal keeps what is not asked for as it is. The teacher is the policy with the hint in its prompt: the base model
 /// follows a hint in four cases of five, and the policy learns to follow it more often. Rewards alone move such a model far
 /// from itself, so they weigh less than hints and a KL penalty holds them back. The learning rate is high while replies are
-/// rejected and falls as they are accepted. Many updates a step, with pairs and rehearsal at a high weight, keep more of what is
-/// explicitly asked for than few.
+/// rejected and falls as they are accepted. Accepted replies are examples from which the base model answers many questions as the
+/// user wants it, which teaches a wish sooner than the few conversations alone. Pairs and rehearsal at a high weight keep what is
+/// explicitly asked for.
 pub(crate) const MIDDLE_DEFAULTS: &str = r#"
 [training]
 method = "hybrid-divergence"
 batch_size = 4
 min_batch_size = 4
 max_wait = "30s"
-num_epochs = 16
+num_epochs = 8
 [training.advantage]
 min_advantage = 0.02
 [training.teacher]
@@ -71,6 +72,8 @@ kl_estimator = "k2"
 kl_coef = 0.05
 [training.pairs]
 loss = "sft"
+coef = 3.0
+[training.few_shot]
 coef = 3.0
 [training.rehearsal]
 enabled = true
@@ -280,7 +283,7 @@ mod tests {
                 options.rehearsal.enabled,
                 options.num_epochs
             ),
-            (PairLoss::Sft, true, 16)
+            (PairLoss::Sft, true, 8)
         );
         assert_eq!((rate(middle, ""), rate(large, "")), (1e-3, 2e-4));
         assert_eq!(config(large, "").training.num_epochs, 4);

@@ -62,10 +62,10 @@ pub use sections::server::ServerConfig;
 pub use sections::sessions::SessionOptions;
 pub use sections::training::{
     AdapterScope, AdvantageOptions, Aggregation, ComparisonScope, DistillationDivergence,
-    DistillationKind, Estimator, HintSelection, ImportanceLevel, ImportanceSamplingMode,
-    KlEstimator, LogOptions, LoraSpec, LossMethod, LossOptions, LrScheduleShape, OldLogprobsSource,
-    OptimizerOptions, PairLoss, PairOptions, RehearsalOptions, RehearsalPrompts, StepComparison,
-    Target, TeacherEndpoint, TeacherOptions, TeacherSource, TopKSource, TrainableParameters,
-    TrainingMethod, TrainingOptions, VerificationOptions,
+    DistillationKind, Estimator, FewShotOptions, HintSelection, ImportanceLevel,
+    ImportanceSamplingMode, KlEstimator, LogOptions, LoraSpec, LossMethod, LossOptions,
+    LrScheduleShape, OldLogprobsSource, OptimizerOptions, PairLoss, PairOptions, RehearsalOptions,
+    RehearsalPrompts, StepComparison, Target, TeacherEndpoint, TeacherOptions, TeacherSource,
+    TopKSource, TrainableParameters, TrainingMethod, TrainingOptions, VerificationOptions,
 };
 pub use size::{SizeText, parse_size, size_text};

@@ -72,6 +72,9 @@ pub struct PairQuery {
     pub max_tokens: usize,
     /// Pairs to return, at most.
     pub limit: usize,
+    /// Only replies that were accepted after the first of this many newest complaints of the owner; 0 = all. Further complaints
+    /// of a pair do not count.
+    pub newest_complaints: usize,
 }
 
 impl Journal {
@@ -83,18 +86,29 @@ impl Journal {
     pub fn preference_pairs(&self, query: &PairQuery) -> Result<Vec<PreferencePair>, JournalError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(&rated_turn_sql(
-                "AND s.reward > 0 AND t.received_ms >= ?1 AND t.owner IS ?3
+                "AND s.reward <> 0 AND t.received_ms >= ?1 AND t.owner IS ?3
                  AND t.id > (SELECT COALESCE(MAX(id), 0) FROM turns) - ?2
                  ORDER BY t.id DESC",
             ))?;
             let mut rows = statement.query((query.since_ms, MAX_SCANNED_TURNS, &query.owner))?;
             let mut pairs = Vec::new();
+            let mut complaints = 0;
             while pairs.len() < query.limit {
                 let Some(row) = rows.next()? else { break };
-                let accepted = RatedTurn::from_row(row)?;
-                let Some(turns) = pair_of_accepted(conn, &accepted)? else {
+                let turn = RatedTurn::from_row(row)?;
+                if turn.reward < 0.0 && !(turn.complained && query.newest_complaints > 0) {
+                    continue;
+                }
+                let Some(turns) = run_before(conn, &turn)? else {
                     continue;
                 };
+                if turn.reward < 0.0 {
+                    complaints += usize::from(turns.rejected.is_none());
+                    if complaints == query.newest_complaints {
+                        break;
+                    }
+                    continue;
+                }
                 if (query.with_kept || turns.rejected.is_some())
                     && let Some(pair) = load_pair(conn, turns, query.max_tokens)?
                 {
@@ -118,7 +132,7 @@ impl Journal {
                 let mut next = Vec::new();
                 for turn in run {
                     if turn.reward > 0.0 {
-                        pairs.extend(pair_of_accepted(conn, &turn)?);
+                        pairs.extend(run_before(conn, &turn)?);
                     } else {
                         next.extend(redos_of(conn, &turn)?);
                     }
@@ -202,9 +216,9 @@ fn redos_of(conn: &Connection, rejected: &RatedTurn) -> Result<Vec<RatedTurn>, D
     Ok(found.collect::<Result<_, _>>()?)
 }
 
-/// The pair of an accepted reply; none if too many were rejected before it. A reply that was cut off at its token limit can
+/// The pair of an accepted reply, as the replies that were rejected before it; none if there were too many. A reply that was cut off at its token limit can
 /// be accepted too: its tokens are what the user accepted, and none of them ends the reply.
-fn pair_of_accepted(conn: &Connection, accepted: &RatedTurn) -> Result<Option<PairTurns>, DbError> {
+fn run_before(conn: &Connection, accepted: &RatedTurn) -> Result<Option<PairTurns>, DbError> {
     let mut rejected: Vec<TurnId> = Vec::new();
     let (mut parent, mut request) = (accepted.parent, accepted.request);
     while let Some(id) = parent {

@@ -25,7 +25,17 @@ pub enum TrainingError {
     /// The remote teacher is unavailable; the samples stay queued.
     #[error("cannot run a training step without its teacher: {0}")]
     Teacher(String),
-    /// The replies of the base model that a step rehearses are unavailable; the samples stay queued.
+    /// No prompt of the rehearsal is a question alone.
+    #[error(
+        "the rehearsal prompts have no question to distil replies on; add lines such as `? How does a lock work?` to training.rehearsal.prompts_file, or set training.few_shot.coef = 0"
+    )]
+    NoQuestions,
+    /// The base model gives no replies for rehearsal or few-shot distillation now; the samples stay queued.
+    #[error(
+        "the base model cannot reply to prompts: {0}; training.rehearsal.enabled = false and training.few_shot.coef = 0 train without"
+    )]
+    BaseReplies(String),
+    /// The prompts or the replies to rehearse cannot be used; the samples stay queued.
     #[error("cannot rehearse: {0}; training.rehearsal.enabled = false trains without")]
     Rehearsal(String),
     /// The device failed during a step; the samples stay queued.

@@ -10,7 +10,8 @@
 //! | `trainer`, `step`, `step_record` | one step: its state and its commit, its computation, its record |
 //! | `queue`, `batch`, `reward_shaping`, [`advantage`] | which samples train, and with which advantage |
 //! | `hints`, `distillation` | prompts with hints, and what a teacher says about the replies |
-//! | `auxiliary`, `rehearsal` | losses on other sequences: preference pairs, replies of the base model |
+//! | `auxiliary`, `few_shot`, `rehearsal` | losses on other sequences: preference pairs, replies of the base model with and without examples |
+//! | `base_replies` | lets the base model reply |
 //! | `update`, `packing`, [`loss`], `component`, [`optimizer`] | from a batch to new weights |
 //! | `checkpoint`, `optimizer_state`, `retention`, `import` | the files of a version |
 //! | `proof`, `verification`, `engine_verification` | proves a written checkpoint before its step is recorded |
@@ -52,6 +53,7 @@
 //! ```
 
 mod auxiliary;
+mod base_replies;
 mod batch;
 mod batch_sample;
 mod checkpoint;
@@ -60,6 +62,7 @@ mod distillation;
 mod engine_verification;
 mod error;
 mod export;
+mod few_shot;
 mod float;
 mod forced_tokens;
 mod hints;

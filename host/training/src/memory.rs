@@ -6,7 +6,7 @@ use clawhost_config::{TeacherSource, TrainingOptions};
 use crate::auxiliary::max_sample_tokens;
 use crate::error::TrainingError;
 use crate::packing::max_micro_batch_tokens;
-use crate::rehearsal;
+use crate::{few_shot, rehearsal};
 
 /// Copies of the trained weights that a step holds besides the versions that are served: those it starts from, those it
 /// trains, and those it reads back from the checkpoint to prove them.
@@ -22,7 +22,7 @@ pub struct StepMemory {
     /// Bytes of optimizer state.
     pub optimizer_state: usize,
     /// Bytes of the base model's replies and of its scores of them.
-    pub rehearsal: usize,
+    pub base_replies: usize,
 }
 
 impl StepMemory {
@@ -47,7 +47,7 @@ impl StepMemory {
             longest,
             pass_tokens: max_micro_batch_tokens(options.micro_batch_tokens, longest),
             optimizer_state: moments + averages,
-            rehearsal: rehearsal::max_bytes(options)?,
+            base_replies: rehearsal::max_bytes(options)? + few_shot::max_bytes(options, longest),
         })
     }
 }
@@ -76,7 +76,7 @@ mod tests {
         let memory = StepMemory::new(&options, values, 100).unwrap();
         assert_eq!(memory.optimizer_state, 2 * moments);
         assert_eq!((memory.longest, memory.pass_tokens), (100, 4096));
-        assert_eq!(memory.rehearsal, 0);
+        assert_eq!(memory.base_replies, 0);
         options.teacher.source = TeacherSource::Ema;
         options.max_sample_tokens = 5000;
         options.rehearsal.enabled = true;
@@ -84,7 +84,11 @@ mod tests {
         assert_eq!(memory.optimizer_state, 2 * moments + 3 * values);
         assert_eq!((memory.longest, memory.pass_tokens), (5000, 5000));
         let scores = options.rehearsal.held_out * 128 * options.rehearsal.top_k * 8;
-        assert!(memory.rehearsal > scores && memory.rehearsal < 64 << 20);
+        assert!(memory.base_replies > scores && memory.base_replies < 64 << 20);
+        options.few_shot.coef = 1.0;
+        let both = StepMemory::new(&options, values, 64).unwrap().base_replies;
+        let scores = options.few_shot.replies * 128 * options.rehearsal.top_k * 8;
+        assert!(both > memory.base_replies + scores && both < 96 << 20);
         options.rehearsal.prompts_file = Some("no such file".into());
         assert!(StepMemory::new(&options, values, 8000).is_err());
     }

@@ -28,6 +28,7 @@ use crate::checkpoint::Checkpoints;
 use crate::component::{Components, StepComponents};
 use crate::distillation::RemoteTeacher;
 use crate::error::TrainingError;
+use crate::few_shot::FewShot;
 use crate::logging::StepLogs;
 use crate::metrics::Metrics;
 use crate::publisher::{AdapterPublisher, find_adapter};
@@ -60,6 +61,8 @@ pub(crate) struct Trainer {
     owner: Option<AdapterOwner>,
     /// Replies of the base model; none without rehearsal.
     rehearsal: Option<Rehearsal>,
+    /// Replies with examples; none without few-shot distillation.
+    few_shot: Option<FewShot>,
     /// Auxiliary losses of earlier steps.
     terms: TermCache,
     pub(crate) stop: Arc<AtomicBool>,
@@ -145,6 +148,7 @@ impl Trainer {
     ) -> Result<Self, TrainingError> {
         let adapters = journal.adapters()?;
         let state = journal.release_state()?;
+        let few_shot = FewShot::open(&options)?;
         let publisher = AdapterPublisher::new(
             journal.clone(),
             engine.clone(),
@@ -176,6 +180,7 @@ impl Trainer {
             owner: None,
             // The callers replace it.
             rehearsal: None,
+            few_shot,
             terms: TermCache::default(),
             stop: Arc::new(AtomicBool::new(false)),
             teacher: None,
@@ -590,6 +595,10 @@ impl Trainer {
             let stop = &self.stop;
             let set = rehearsal.prepare(engine, options, version, &feedback, &experience, stop)?;
             material.rehearsal = Some(set);
+        }
+        if let Some(few_shot) = &mut self.few_shot {
+            let pairs = &material.pairs;
+            material.few_shot = few_shot.prepare(journal, engine, options, pairs, &self.stop)?;
         }
         Ok(material)
     }

@@ -215,7 +215,7 @@ impl UpdateRun<'_> {
 
     /// Forward and backward over the auxiliary losses and, if samples train, over the micro-batches of a minibatch, then one
     /// optimizer update, unless the policy is further than `training.target_kl` from that before the step, or neither
-    /// samples nor pairs are left to learn from: rehearsal alone would turn rounding errors into updates.
+    /// samples nor pairs nor replies after examples are left to learn from: rehearsal alone would turn rounding errors into updates.
     fn train_minibatch(
         &mut self,
         members: &[usize],
@@ -233,8 +233,8 @@ impl UpdateRun<'_> {
         self.session.zero_gradients()?;
         let number = self.minibatches;
         self.minibatches += 1;
-        let pairs_train = self.auxiliary.accumulate(&mut *self.session, number)?;
-        if !(pairs_train || self.task.trains_samples()) {
+        let learns = self.auxiliary.accumulate(&mut *self.session, number)?;
+        if !(learns || self.task.trains_samples()) {
             self.report.pairs_satisfied = true;
             return Ok(());
         }

@@ -114,12 +114,12 @@ impl MemoryPlan {
                 self.add("scoring pass", Place::Device, scoring, pass_keys);
             }
         }
-        if options.rehearsal.enabled {
+        if step.base_replies > 0 {
             let top_k = options.rehearsal.top_k;
             self.add(
-                "rehearsal replies",
+                "replies of the base model",
                 Place::Host,
-                step.rehearsal,
+                step.base_replies,
                 [format!("training.rehearsal.top_k = {top_k}")],
             );
         }

@@ -80,12 +80,16 @@ const ACCEPTED_ONLY: Keys = &[
     "training.teacher.reward_weight=0.0",
     "training.teacher.distillation_weight=0.0",
 ];
+/// No few-shot distillation; stated, because it is on by default for models of some size.
+const NO_FEW_SHOT: &str = "training.few_shot.coef=0.0";
+/// Few-shot distillation without pairs.
+const FEW_SHOT: Keys = &["training.pairs.loss=none", "training.few_shot.coef=3.0"];
 /// No pairs; stated, because they are on by default for models of some size.
-const NO_PAIRS: Keys = &["training.pairs.loss=none"];
+const NO_PAIRS: Keys = &["training.pairs.loss=none", NO_FEW_SHOT];
 /// The likelihood of accepted replies to complaints.
-const SFT: Keys = &["training.pairs.loss=sft"];
+const SFT: Keys = &["training.pairs.loss=sft", NO_FEW_SHOT];
 /// Pairs of an accepted and a rejected reply.
-const DPO: Keys = &["training.pairs.loss=dpo"];
+const DPO: Keys = &["training.pairs.loss=dpo", NO_FEW_SHOT];
 /// Rehearsal.
 const REHEARSAL: Keys = &["training.rehearsal.enabled=true"];
 /// No rehearsal; stated, because it is on by default.
@@ -197,6 +201,11 @@ const SPECS: &[Spec] = &[
         "hybrid-redo-rehearsal",
         "Trains on rewards and on pairs and distils from the hinted teacher, with rehearsal",
         &[HYBRID, DPO, REHEARSAL],
+    ),
+    trains(
+        "few-shot-rehearsal",
+        "Distils from the base model that reads accepted replies as examples only, with rehearsal",
+        &[ACCEPTED_ONLY, FEW_SHOT, REHEARSAL],
     ),
     trains("configured", "Trains as the configuration says", &[]),
     trains(

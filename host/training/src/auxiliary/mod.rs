@@ -1,6 +1,7 @@
 //! Auxiliary losses: sequences other than the batch's samples, whose losses join each optimizer update of a step.
 //!
-//! Two sources use them: preference pairs from the journal, and rehearsal of the base model's replies. What an update draws
+//! Three sources use them: preference pairs from the journal, the base model's replies after examples (few-shot
+//! distillation), and rehearsal of its replies without. What an update draws
 //! is a function of seed, version, number of the update, what there was to draw from and which pairs were found satisfied,
 //! so a resumed run draws the same. A loss reads the scores of its own sequences only; nothing here depends on the samples
 //! or their rewards.
@@ -30,8 +31,9 @@ pub(crate) use material::{AuxiliaryMaterial, max_sample_tokens};
 pub(crate) use report::AuxiliaryReport;
 pub(crate) use terms::TermCache;
 
-/// Separates the random draws of the two sources.
+/// Separates the random draws of the sources.
 const PAIR_DRAWS: u64 = 0x7061_6972;
+const FEW_SHOT_DRAWS: u64 = 0x6665_7764;
 const REHEARSAL_DRAWS: u64 = 0x7265_6865;
 
 /// The auxiliary losses of one step.
@@ -39,6 +41,8 @@ pub(crate) struct AuxiliaryLosses<'a> {
     task: &'a UpdateTask<'a>,
     /// One for each pair of the material.
     pairs: Vec<Arc<AuxiliaryTerm>>,
+    /// One for each reply after examples.
+    few_shot: Vec<Arc<AuxiliaryTerm>>,
     /// One for each reply to rehearse.
     replies: Vec<Arc<AuxiliaryTerm>>,
     held_out: Vec<Arc<AuxiliaryTerm>>,
@@ -64,6 +68,13 @@ impl<'a> AuxiliaryLosses<'a> {
             pairs = material.terms.pairs(&material.pairs, objective, score)?;
             report.set_pairs(task.options.pairs.loss, pairs.len());
         }
+        let mut few_shot = material
+            .terms
+            .few_shot(&material.few_shot, material.top_k, score)?;
+        for (term, reply) in few_shot.iter_mut().zip(&material.few_shot) {
+            *term = Arc::new(term.after(&reply.plain_prompt));
+        }
+        report.set_few_shot(few_shot.len());
         let (mut replies, mut held_out) = (Vec::new(), Vec::new());
         if let Some(set) = &material.rehearsal {
             let all = [set.train.as_slice(), &set.held_out].concat();
@@ -79,6 +90,7 @@ impl<'a> AuxiliaryLosses<'a> {
         Ok(Self {
             task,
             pairs,
+            few_shot,
             replies,
             held_out,
             satisfied: BTreeSet::new(),
@@ -89,34 +101,32 @@ impl<'a> AuxiliaryLosses<'a> {
     }
 
     /// Adds the gradients of the losses that optimizer update `number` (from 0) draws to gradients of zero. Returns whether
-    /// a pair has a gradient.
+    /// pairs or replies after examples have a gradient.
     pub(crate) fn accumulate(
         &mut self,
         session: &mut dyn TrainSession,
         number: usize,
     ) -> Result<bool, UpdateError> {
-        // The source that comes first takes turns, so that the gradient norms of both are measured at no cost.
-        let order = match session.updates().is_multiple_of(2) {
-            true => [Source::Pairs, Source::Rehearsal],
-            false => [Source::Rehearsal, Source::Pairs],
-        };
-        let mut pairs_train = false;
+        // The source that comes first takes turns, so that the gradient norms of all are measured at no cost.
+        let mut order = [Source::Pairs, Source::FewShot, Source::Rehearsal];
+        let turn = session.updates() % order.len() as u64;
+        order.rotate_left(usize::try_from(turn).expect("one of three"));
+        let mut learns = false;
         let mut is_zero = true;
         for source in order {
             let added = match source {
-                Source::Pairs => {
-                    pairs_train = self.accumulate_pairs(session, number)?;
-                    pairs_train
-                }
+                Source::Pairs => self.accumulate_pairs(session, number)?,
+                Source::FewShot => self.accumulate_few_shot(session, number)?,
                 Source::Rehearsal => self.accumulate_rehearsal(session, number)?,
             };
+            learns |= added && source != Source::Rehearsal;
             if added && is_zero {
                 is_zero = false;
                 let norm = session.gradient_norm()?;
                 self.report.add_gradient_norm(source, norm);
             }
         }
-        Ok(pairs_train)
+        Ok(learns)
     }
 
     /// Draws pairs that were not found satisfied in this step. The weight is shared among as many as an update draws if all
@@ -138,7 +148,22 @@ impl<'a> AuxiliaryLosses<'a> {
         let shared_among = options.per_update.min(self.pairs.len());
         let terms = drawn.iter().map(|&at| (at, Arc::clone(&self.pairs[at])));
         let terms: Vec<_> = terms.collect();
-        self.differentiate(session, &terms, options.coef, shared_among)
+        self.differentiate(session, Source::Pairs, &terms, options.coef, shared_among)
+    }
+
+    fn accumulate_few_shot(
+        &mut self,
+        session: &mut dyn TrainSession,
+        number: usize,
+    ) -> Result<bool, UpdateError> {
+        let options = &self.task.options.few_shot;
+        let seed = self.task.seed ^ FEW_SHOT_DRAWS;
+        let order = numbered_permutation(self.few_shot.len(), seed, number);
+        let drawn = order.into_iter().take(options.replies_per_update);
+        let terms: Vec<_> = drawn
+            .map(|at| (at, Arc::clone(&self.few_shot[at])))
+            .collect();
+        self.differentiate(session, Source::FewShot, &terms, options.coef, terms.len())
     }
 
     fn accumulate_rehearsal(
@@ -166,7 +191,13 @@ impl<'a> AuxiliaryLosses<'a> {
             self.report.add_reply(&rehearsed.reply, experienced);
             terms.push((at, term));
         }
-        self.differentiate(session, &terms, options.coef, terms.len())
+        self.differentiate(
+            session,
+            Source::Rehearsal,
+            &terms,
+            options.coef,
+            terms.len(),
+        )
     }
 
     /// Adds the gradients of the drawn losses, each times `coef / shared_among`. Returns whether any has a gradient.
@@ -174,6 +205,7 @@ impl<'a> AuxiliaryLosses<'a> {
     fn differentiate(
         &mut self,
         session: &mut dyn TrainSession,
+        source: Source,
         drawn: &[(usize, Arc<AuxiliaryTerm>)],
         coef: f64,
         shared_among: usize,
@@ -204,7 +236,7 @@ impl<'a> AuxiliaryLosses<'a> {
                         what: "an auxiliary loss",
                     });
                 }
-                self.means.add(&output.value);
+                self.means.add(source, &output.value);
                 if self.is_satisfied(&output.value) {
                     self.satisfied.insert(*at);
                     self.report.add_satisfied();
@@ -253,7 +285,7 @@ impl<'a> AuxiliaryLosses<'a> {
             TermValue::Pair { margin, .. } => {
                 options.max_reward_margin > 0.0 && options.beta * margin > options.max_reward_margin
             }
-            TermValue::Rehearsal { .. } => false,
+            TermValue::Divergence { .. } => false,
         }
     }
 
@@ -275,9 +307,9 @@ impl<'a> AuxiliaryLosses<'a> {
             let inputs = term.inputs();
             let scored: Vec<SequenceScores> = self.task.score_session(session, inputs, None)?;
             let value = term.evaluate(&scored, 1.0).value;
-            all.add(&value);
+            all.add(Source::Rehearsal, &value);
             if at < contrary_count {
-                contrary.add(&value);
+                contrary.add(Source::Rehearsal, &value);
             }
         }
         self.report

@@ -6,8 +6,9 @@ use clawhost_journal::{PreferencePair, TurnId};
 use serde::Serialize;
 
 use crate::auxiliary::term::TermValue;
+use crate::base_replies::BaseReply;
 use crate::metrics::is_zero;
-use crate::rehearsal::{RehearsalReply, RehearsalSet};
+use crate::rehearsal::RehearsalSet;
 use clawhost_config::PairLoss;
 
 /// Metrics of the auxiliary losses of a step.
@@ -17,6 +18,8 @@ pub(crate) struct AuxiliaryReport {
     pub(crate) pairs: Option<PairMetrics>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rehearsal: Option<RehearsalMetrics>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) few_shot: Option<FewShotMetrics>,
 }
 
 /// Metrics of the pairs. Means are over the pairs that the updates of an epoch drew; none if they drew none.
@@ -81,10 +84,24 @@ pub(crate) struct RehearsalMetrics {
     used: Vec<String>,
 }
 
+/// Metrics of few-shot distillation. Divergences are means per token, in nats.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct FewShotMetrics {
+    /// Replies to draw from.
+    replies: usize,
+    /// Largest gradient norm of its part of an update, over the updates that measured it; none if none did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gradient_norm: Option<f64>,
+    /// Divergence from the base model with examples in the first and the last epoch.
+    kl_first: Option<f64>,
+    kl_last: Option<f64>,
+}
+
 /// A source of auxiliary losses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     Pairs,
+    FewShot,
     Rehearsal,
 }
 
@@ -95,13 +112,32 @@ pub(crate) struct EpochMeans {
     loss: f64,
     margin: f64,
     positive: usize,
-    replies: usize,
-    kl: f64,
+    few_shot: Mean,
+    rehearsal: Mean,
+}
+
+/// Sum of divergences and how many there were.
+#[derive(Debug, Default)]
+struct Mean {
+    count: usize,
+    sum: f64,
+}
+
+impl Mean {
+    fn add(&mut self, value: f64) {
+        self.count += 1;
+        self.sum += value;
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+    fn value(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum / self.count as f64)
+    }
 }
 
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
 impl EpochMeans {
-    pub(crate) fn add(&mut self, value: &TermValue) {
+    pub(crate) fn add(&mut self, source: Source, value: &TermValue) {
         match *value {
             TermValue::Pair { loss, margin } => {
                 self.pairs += 1;
@@ -109,19 +145,13 @@ impl EpochMeans {
                 self.margin += margin;
                 self.positive += usize::from(margin > 0.0);
             }
-            TermValue::Rehearsal { kl } => {
-                self.replies += 1;
-                self.kl += kl;
-            }
+            TermValue::Divergence { kl } if source == Source::FewShot => self.few_shot.add(kl),
+            TermValue::Divergence { kl } => self.rehearsal.add(kl),
         }
     }
 
     fn per_pair(&self, sum: f64) -> Option<f64> {
         (self.pairs > 0).then(|| sum / self.pairs as f64)
-    }
-
-    fn kl(&self) -> Option<f64> {
-        (self.replies > 0).then(|| self.kl / self.replies as f64)
     }
 }
 
@@ -164,7 +194,14 @@ impl AuxiliaryReport {
         });
     }
 
-    pub(super) fn add_reply(&mut self, reply: &RehearsalReply, with_experience: bool) {
+    pub(super) fn set_few_shot(&mut self, replies: usize) {
+        self.few_shot = (replies > 0).then(|| FewShotMetrics {
+            replies,
+            ..FewShotMetrics::default()
+        });
+    }
+
+    pub(super) fn add_reply(&mut self, reply: &BaseReply, with_experience: bool) {
         if let Some(rehearsal) = &mut self.rehearsal {
             rehearsal.tokens += reply.token_ids.len();
             rehearsal.with_experience += usize::from(with_experience);
@@ -177,6 +214,7 @@ impl AuxiliaryReport {
     pub(super) fn add_gradient_norm(&mut self, source: Source, norm: f64) {
         let largest = match source {
             Source::Pairs => self.pairs.as_mut().map(|pairs| &mut pairs.gradient_norm),
+            Source::FewShot => self.few_shot.as_mut().map(|set| &mut set.gradient_norm),
             Source::Rehearsal => self.rehearsal.as_mut().map(|set| &mut set.gradient_norm),
         };
         if let Some(largest) = largest {
@@ -194,15 +232,19 @@ impl AuxiliaryReport {
             pairs.margin_first = pairs.margin_first.or(pairs.margin_last);
         }
         if let Some(rehearsal) = &mut self.rehearsal {
-            rehearsal.kl_last = means.kl();
+            rehearsal.kl_last = means.rehearsal.value();
             rehearsal.kl_first = rehearsal.kl_first.or(rehearsal.kl_last);
+        }
+        if let Some(few_shot) = &mut self.few_shot {
+            few_shot.kl_last = means.few_shot.value();
+            few_shot.kl_first = few_shot.kl_first.or(few_shot.kl_last);
         }
     }
 
     pub(super) fn set_held_out(&mut self, all: &EpochMeans, contrary: &EpochMeans, count: usize) {
         if let Some(rehearsal) = &mut self.rehearsal {
-            rehearsal.held_out_kl = all.kl();
-            rehearsal.held_out_contrary_kl = contrary.kl();
+            rehearsal.held_out_kl = all.rehearsal.value();
+            rehearsal.held_out_contrary_kl = contrary.rehearsal.value();
             rehearsal.held_out = count;
         }
     }

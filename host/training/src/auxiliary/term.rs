@@ -4,10 +4,10 @@ use clawhost_engine::{LossGradients, SequenceScores};
 use clawhost_journal::{PairReply, PreferencePair};
 use clawhost_plugins::{PairGradient, ScoredPair, ScoredReply};
 
+use crate::base_replies::BaseReply;
 use crate::forced_tokens;
 use crate::loss::{PairLogprobs, Preference, TopKDistillation, trains};
 use crate::packing::ModelInput;
-use crate::rehearsal::RehearsalReply;
 use clawhost_config::{DistillationDivergence, PairLoss, PairOptions};
 
 /// What computes the loss of a pair.
@@ -55,7 +55,7 @@ enum AuxiliaryLoss {
         reference: Vec<Vec<f32>>,
     },
     /// KL(base || policy) over the base model's most likely tokens.
-    Rehearsal {
+    Divergence {
         top_k: usize,
         /// The base model's log-probs of them, `[tokens, K]`.
         reference: Vec<f32>,
@@ -72,7 +72,7 @@ pub(crate) enum TermValue {
         margin: f64,
     },
     /// Mean divergence per token.
-    Rehearsal { kl: f64 },
+    Divergence { kl: f64 },
 }
 
 /// Loss and derivatives of one evaluation.
@@ -94,7 +94,7 @@ impl TermOutput {
     pub(crate) fn is_finite(&self) -> bool {
         let value = match self.value {
             TermValue::Pair { loss, .. } => loss,
-            TermValue::Rehearsal { kl } => kl,
+            TermValue::Divergence { kl } => kl,
         };
         let finite = |values: &[f32]| values.iter().all(|value| value.is_finite());
         value.is_finite()
@@ -130,11 +130,11 @@ impl AuxiliaryTerm {
     }
 
     /// The divergence from the base model on one of its replies.
-    pub(crate) fn rehearsal(reply: &RehearsalReply, top_k: usize) -> Self {
+    pub(crate) fn divergence(reply: &BaseReply, top_k: usize) -> Self {
         let tokens = [reply.prompt_ids.as_slice(), &reply.token_ids].concat();
         Self {
             inputs: vec![ModelInput::from_tokens(tokens, reply.prompt_ids.len())],
-            loss: AuxiliaryLoss::Rehearsal {
+            loss: AuxiliaryLoss::Divergence {
                 top_k,
                 reference: Vec::new(),
             },
@@ -164,7 +164,7 @@ impl AuxiliaryTerm {
     pub(crate) fn reference_top_k(&self) -> Option<usize> {
         match self.loss {
             AuxiliaryLoss::Pair { .. } => None,
-            AuxiliaryLoss::Rehearsal { top_k, .. } => Some(top_k),
+            AuxiliaryLoss::Divergence { top_k, .. } => Some(top_k),
         }
     }
 
@@ -174,7 +174,7 @@ impl AuxiliaryTerm {
             AuxiliaryLoss::Pair { reference, .. } => {
                 *reference = scored.into_iter().map(|scored| scored.logprobs).collect();
             }
-            AuxiliaryLoss::Rehearsal { top_k, reference } => {
+            AuxiliaryLoss::Divergence { top_k, reference } => {
                 for (input, scored) in self.inputs.iter_mut().zip(scored) {
                     input.set_candidates(scored.candidates, *top_k);
                     *reference = scored.candidate_logprobs;
@@ -254,8 +254,8 @@ impl AuxiliaryTerm {
                 reference,
             } => evaluate_pair(*preference, scored, masks, reference, weight),
             AuxiliaryLoss::Pair { .. } => unreachable!("a component computes this loss"),
-            AuxiliaryLoss::Rehearsal { top_k, reference } => {
-                evaluate_rehearsal(&scored[0], reference, *top_k, weight)
+            AuxiliaryLoss::Divergence { top_k, reference } => {
+                evaluate_divergence(&scored[0], reference, *top_k, weight)
             }
         }
     }
@@ -299,7 +299,7 @@ fn evaluate_pair(
     clippy::cast_precision_loss,
     reason = "the device computes in f32, and token counts are far below 2^53"
 )]
-fn evaluate_rehearsal(
+fn evaluate_divergence(
     scored: &SequenceScores,
     reference: &[f32],
     top_k: usize,
@@ -323,7 +323,7 @@ fn evaluate_rehearsal(
         partials.iter_mut().for_each(|partial| *partial *= scale);
     }
     TermOutput {
-        value: TermValue::Rehearsal {
+        value: TermValue::Divergence {
             kl: sum / tokens.max(1) as f64,
         },
         partials: vec![LossGradients {
@@ -451,21 +451,21 @@ mod tests {
 
     #[test]
     fn rehearsal_pulls_the_policy_towards_the_base_model() {
-        let reply = RehearsalReply {
+        let reply = BaseReply {
             key: String::new(),
             prompt_ids: vec![1],
             token_ids: vec![2],
         };
-        let mut term = AuxiliaryTerm::rehearsal(&reply, 2);
+        let mut term = AuxiliaryTerm::divergence(&reply, 2);
         let base = scores(&[-0.5], &[0.6f32.ln(), 0.3f32.ln()]);
         term.set_reference(vec![base.clone()]);
         let same = term.evaluate(std::slice::from_ref(&base), 1.0);
-        assert!(matches!(same.value, TermValue::Rehearsal { kl } if kl.abs() < 1e-6));
+        assert!(matches!(same.value, TermValue::Divergence { kl } if kl.abs() < 1e-6));
         let moved = scores(&[-0.5], &[0.3f32.ln(), 0.6f32.ln()]);
         let output = term.evaluate(&[moved], 2.0);
         let expected = 0.6 * 2.0f64.ln() - 0.3 * 2.0f64.ln();
         assert!(
-            matches!(output.value, TermValue::Rehearsal { kl } if (kl - expected).abs() < 1e-6)
+            matches!(output.value, TermValue::Divergence { kl } if (kl - expected).abs() < 1e-6)
         );
         let d = &output.partials[0].d_candidates;
         assert!(d[0] < 0.0 && d[1] > 0.0, "{d:?}");

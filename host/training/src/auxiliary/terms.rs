@@ -8,6 +8,7 @@ use clawhost_engine::SequenceScores;
 use clawhost_journal::{PreferencePair, TurnId};
 
 use crate::auxiliary::term::{AuxiliaryTerm, PairObjective};
+use crate::few_shot::FewShotReply;
 use crate::rehearsal::RehearsedReply;
 
 /// What a loss is about. Recorded turns and cached replies do not change.
@@ -15,6 +16,7 @@ use crate::rehearsal::RehearsedReply;
 enum TermKey {
     Pair(Option<TurnId>, TurnId),
     Reply(String),
+    FewShot(String),
 }
 
 /// The losses of earlier steps, with the base model's scores.
@@ -43,9 +45,23 @@ impl TermCache {
         score: impl Fn(&AuxiliaryTerm) -> Result<Vec<SequenceScores>, E>,
     ) -> Result<Vec<Arc<AuxiliaryTerm>>, E> {
         let key = |rehearsed: &RehearsedReply| TermKey::Reply(rehearsed.reply.key.clone());
-        let build = |rehearsed: &RehearsedReply| AuxiliaryTerm::rehearsal(&rehearsed.reply, top_k);
+        let build = |rehearsed: &RehearsedReply| AuxiliaryTerm::divergence(&rehearsed.reply, top_k);
         let is_reply = |key: &TermKey| matches!(key, TermKey::Reply(_));
         self.terms(replies, key, build, is_reply, score)
+    }
+
+    /// The divergences on replies after examples, with the examples in the policy's prompt; `score` as above. Forgets those of
+    /// other replies.
+    pub(super) fn few_shot<E>(
+        &self,
+        replies: &[FewShotReply],
+        top_k: usize,
+        score: impl Fn(&AuxiliaryTerm) -> Result<Vec<SequenceScores>, E>,
+    ) -> Result<Vec<Arc<AuxiliaryTerm>>, E> {
+        let key = |few_shot: &FewShotReply| TermKey::FewShot(few_shot.reply.key.clone());
+        let build = |few_shot: &FewShotReply| AuxiliaryTerm::divergence(&few_shot.reply, top_k);
+        let is_few_shot = |key: &TermKey| matches!(key, TermKey::FewShot(_));
+        self.terms(replies, key, build, is_few_shot, score)
     }
 
     fn terms<T, E>(

@@ -9,19 +9,11 @@ use std::path::{Path, PathBuf};
 use clawhost_journal::private;
 use serde::{Deserialize, Serialize};
 
+use crate::base_replies::BaseReply;
 use crate::error::TrainingError;
 
 /// File in the data directory.
 const FILE: &str = "rehearsal.jsonl";
-
-/// A reply of the base model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RehearsalReply {
-    /// Key of the reply: a digest of base model, prompt tokens and length limit.
-    pub(crate) key: String,
-    pub(crate) prompt_ids: Vec<u32>,
-    pub(crate) token_ids: Vec<u32>,
-}
 
 /// A line of the file.
 #[derive(Serialize, Deserialize)]
@@ -35,7 +27,7 @@ struct CachedReply {
 pub(super) struct ReplyCache {
     path: PathBuf,
     writable: bool,
-    replies: BTreeMap<String, RehearsalReply>,
+    replies: BTreeMap<String, BaseReply>,
 }
 
 impl ReplyCache {
@@ -65,7 +57,7 @@ impl ReplyCache {
                     path.display()
                 ))
             })?;
-            let reply = RehearsalReply {
+            let reply = BaseReply {
                 key: key.clone(),
                 prompt_ids,
                 token_ids,
@@ -83,12 +75,12 @@ impl ReplyCache {
         self.replies.contains_key(key)
     }
 
-    pub(super) fn get(&self, key: &str) -> Option<&RehearsalReply> {
+    pub(super) fn get(&self, key: &str) -> Option<&BaseReply> {
         self.replies.get(key)
     }
 
     /// Adds replies and writes the file.
-    pub(super) fn add(&mut self, replies: Vec<RehearsalReply>) -> Result<(), TrainingError> {
+    pub(super) fn add(&mut self, replies: Vec<BaseReply>) -> Result<(), TrainingError> {
         for reply in replies {
             self.replies.insert(reply.key.clone(), reply);
         }
@@ -126,8 +118,8 @@ impl ReplyCache {
 mod tests {
     use super::*;
 
-    fn reply(key: &str) -> RehearsalReply {
-        RehearsalReply {
+    fn reply(key: &str) -> BaseReply {
+        BaseReply {
             key: key.to_owned(),
             prompt_ids: vec![1, 2],
             token_ids: vec![3],

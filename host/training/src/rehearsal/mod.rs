@@ -7,23 +7,21 @@
 //! wish that is learned too widely breaks. This module computes no loss.
 
 mod cache;
-mod generate;
 mod prompts;
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use clawhost_chat::Message;
 use clawhost_engine::Engine;
 use sha2::{Digest, Sha256};
 
+use crate::base_replies::{BaseReply, RenderedPrompt, generate_replies, hex};
 use crate::error::TrainingError;
 use crate::shuffle::permutation;
-pub(crate) use cache::RehearsalReply;
 use cache::ReplyCache;
 use clawhost_config::TrainingOptions;
-use generate::hex;
-use generate::{RenderedPrompt, generate_replies, render};
-use prompts::PromptSet;
+pub(crate) use prompts::PromptSet;
 
 /// One prompt in this many is held out from training.
 const HELD_OUT_EVERY: usize = 8;
@@ -31,7 +29,7 @@ const HELD_OUT_EVERY: usize = 8;
 /// A reply to rehearse.
 #[derive(Debug, Clone)]
 pub(crate) struct RehearsedReply {
-    pub(crate) reply: RehearsalReply,
+    pub(crate) reply: BaseReply,
     /// The policy's prompt where it has experience in it; none without any, or if that would be too long.
     pub(crate) with_experience: Option<Vec<u32>>,
 }
@@ -221,13 +219,15 @@ fn render_all<'a>(
     count: usize,
 ) -> Vec<RenderedPrompt> {
     prompts
-        .filter_map(|prompt| match render(engine, options, prompt) {
-            Ok(rendered) => Some(rendered),
-            Err(reason) => {
-                tracing::debug!(prompt, reason, "skipping a rehearsal prompt");
-                None
-            }
-        })
+        .filter_map(
+            |prompt| match RenderedPrompt::new(engine, options, &[Message::user(prompt)]) {
+                Ok(rendered) => Some(rendered),
+                Err(reason) => {
+                    tracing::debug!(prompt, reason, "skipping a rehearsal prompt");
+                    None
+                }
+            },
+        )
         .take(count)
         .collect()
 }

@@ -10,7 +10,7 @@ const CONTRARY: &str = "# contrary to:";
 
 /// A prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RehearsalPrompt {
+pub(crate) struct RehearsalPrompt {
     pub(super) text: String,
     /// Index of its section; none for a prompt that is contrary to nothing.
     pub(super) section: Option<usize>,
@@ -20,8 +20,10 @@ pub(super) struct RehearsalPrompt {
 
 /// All prompts.
 #[derive(Debug, Clone, Default)]
-pub(super) struct PromptSet {
+pub(crate) struct PromptSet {
     pub(super) prompts: Vec<RehearsalPrompt>,
+    /// The questions that the requests of sections are appended to.
+    pub(crate) questions: Vec<String>,
     /// The words and phrases of each section, in lower case.
     sections: Vec<Vec<String>>,
 }
@@ -31,7 +33,7 @@ impl PromptSet {
     ///
     /// # Errors
     /// The file cannot be read or has no prompt.
-    pub(super) fn load(options: &RehearsalOptions) -> Result<Self, TrainingError> {
+    pub(crate) fn load(options: &RehearsalOptions) -> Result<Self, TrainingError> {
         let Some(path) = options.prompts_file.as_deref() else {
             return Ok(Self::parse(built_in(options.prompts)));
         };
@@ -73,6 +75,10 @@ impl PromptSet {
                 set.add(line, section, false);
             }
         }
+        set.questions = questions
+            .iter()
+            .map(|question| (*question).to_owned())
+            .collect();
         for (section, requests) in requests.iter().enumerate() {
             // Another question begins in each section, so that the same request is not always with the same question.
             for (question, request) in questions.iter().zip(requests.iter().cycle().skip(section)) {

@@ -20,7 +20,7 @@ use clawhost_config::{
 const PROMPT: [u32; 3] = [1, 2, 3];
 
 /// A rejected reply, the complaint about it and an accepted reply.
-struct Redo {
+pub(super) struct Redo {
     rejected: TurnId,
     accepted: TurnId,
 }
@@ -103,17 +103,29 @@ impl Fixture {
     }
 
     /// A conversation whose first reply was rejected and whose second one was accepted.
-    fn redo(&mut self) -> Redo {
+    pub(super) fn redo(&mut self) -> Redo {
         self.temperature = 1.0;
         let rejected = self.turn(None, &PROMPT, &REJECTED);
         let accepted = self.turn(Some(rejected), &[1, 2, 3, 5, 6, 7, 4], &ACCEPTED);
+        self.judge(rejected, -1.0);
+        self.accept(accepted);
+        Redo { rejected, accepted }
+    }
+
+    /// A conversation whose only reply was accepted.
+    pub(super) fn accepted_at_once(&mut self) {
+        self.temperature = 1.0;
+        let turn = self.turn(None, &PROMPT, &ACCEPTED);
+        self.accept(turn);
+    }
+
+    /// A message follows a turn, and its reply is judged as accepted.
+    fn accept(&self, turn: TurnId) {
         let mut thanks = self.request(&PROMPT);
         thanks.turns.clear();
-        thanks.next_state_of = vec![next_state(accepted)];
+        thanks.next_state_of = vec![next_state(turn)];
         self.journal.record_request(&thanks).unwrap();
-        self.judge(rejected, -1.0);
-        self.judge(accepted, 1.0);
-        Redo { rejected, accepted }
+        self.judge(turn, 1.0);
     }
 }
 
@@ -136,7 +148,7 @@ fn with_pairs(loss: PairLoss) -> TrainingOptions {
 }
 
 /// Options with which samples only decide when a step starts.
-fn pairs_only(loss: PairLoss) -> TrainingOptions {
+pub(super) fn pairs_only(loss: PairLoss) -> TrainingOptions {
     let mut options = with_pairs(loss);
     options.method = TrainingMethod::Hybrid;
     options.teacher.reward_weight = 0.0;

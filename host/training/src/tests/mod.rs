@@ -9,6 +9,7 @@ mod distillation;
 mod engine_verification;
 mod estimators;
 mod experience;
+mod few_shot;
 mod fixture;
 mod forced_tokens;
 mod full;

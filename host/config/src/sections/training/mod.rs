@@ -5,6 +5,7 @@
 
 mod adapters;
 mod advantage;
+mod few_shot;
 mod log;
 mod lora;
 mod loss;
@@ -25,6 +26,7 @@ use crate::rules::{
 
 pub use adapters::AdapterScope;
 pub use advantage::{AdvantageOptions, ComparisonScope, Estimator, StepComparison};
+pub use few_shot::FewShotOptions;
 pub use log::LogOptions;
 pub use lora::{LoraSpec, Target};
 pub use loss::{
@@ -108,6 +110,8 @@ pub struct TrainingOptions {
     pub loss: LossOptions,
     /// Preference pairs from complaints.
     pub pairs: PairOptions,
+    /// Distillation of the base model with accepted replies in its prompt.
+    pub few_shot: FewShotOptions,
     /// Rehearsal of what the base model can do.
     pub rehearsal: RehearsalOptions,
     /// The optimizer.
@@ -177,6 +181,7 @@ impl Default for TrainingOptions {
             lora: LoraSpec::default(),
             loss: LossOptions::default(),
             pairs: PairOptions::default(),
+            few_shot: FewShotOptions::default(),
             rehearsal: RehearsalOptions::default(),
             optimizer: OptimizerOptions::default(),
             verification: VerificationOptions::default(),
@@ -288,10 +293,10 @@ impl TrainingOptions {
         )?;
         self.teacher.validate(self.method)?;
         require(
-            self.trains_samples() || self.pairs.loss != PairLoss::None,
+            self.trains_samples() || self.pairs.loss != PairLoss::None || self.few_shot.coef > 0.0,
             "training.teacher.distillation_weight",
             self.teacher.distillation_weight,
-            "leaves nothing to train, since training.teacher.reward_weight does not either; raise one of them, or set training.pairs.loss",
+            "leaves nothing to train, since training.teacher.reward_weight does not either; raise one of them, or set training.pairs.loss or training.few_shot.coef",
         )?;
         require(
             self.episode_estimator.needs_groups(),
@@ -303,6 +308,7 @@ impl TrainingOptions {
             .validate(self.estimator, self.episode_estimator)?;
         self.loss.validate()?;
         self.pairs.validate()?;
+        self.few_shot.validate()?;
         self.rehearsal.validate()?;
         self.optimizer.validate()?;
         require_at_least_one(
@@ -455,7 +461,7 @@ mod tests {
             ),
             (
                 "method = \"hybrid\"\n[teacher]\nreward_weight = 0.0\ndistillation_weight = 0.0",
-                "training.teacher.distillation_weight = 0: leaves nothing to train, since training.teacher.reward_weight does not either; raise one of them, or set training.pairs.loss",
+                "training.teacher.distillation_weight = 0: leaves nothing to train, since training.teacher.reward_weight does not either; raise one of them, or set training.pairs.loss or training.few_shot.coef",
             ),
             (
                 "[loss]\nclip_ratio_c = 0.5",
@@ -472,6 +478,14 @@ mod tests {
             (
                 "[pairs]\nper_update = 0",
                 "training.pairs.per_update = 0: must be at least 1",
+            ),
+            (
+                "[few_shot]\ncoef = -1.0",
+                "training.few_shot.coef = -1: must be 0 or more",
+            ),
+            (
+                "[few_shot]\nexamples = 0",
+                "training.few_shot.examples = 0: must be at least 1",
             ),
             (
                 "[rehearsal]\ncoef = -2.0",

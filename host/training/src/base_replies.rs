@@ -1,4 +1,5 @@
-//! Lets the base model reply to prompts, through the serving engine.
+//! Lets the base model reply to prompts, through the serving engine, for losses on its replies ([`crate::rehearsal`],
+//! [`crate::few_shot`]). Keeps no reply.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,7 +9,6 @@ use clawhost_engine::{
 };
 use sha2::{Digest, Sha256};
 
-use super::cache::RehearsalReply;
 use crate::error::TrainingError;
 use clawhost_config::TrainingOptions;
 
@@ -20,17 +20,56 @@ const TEMPLATE_TIME: i64 = 1_767_225_600;
 /// interrupted gets the replies that it would have got, also where rounding depends on the shape of a step.
 const CONCURRENT: usize = 8;
 
+/// A reply of the base model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BaseReply {
+    /// Key of the reply: a digest of base model, prompt tokens, length limit and seed.
+    pub(crate) key: String,
+    pub(crate) prompt_ids: Vec<u32>,
+    pub(crate) token_ids: Vec<u32>,
+}
+
 /// A prompt as the model reads it.
-pub(super) struct RenderedPrompt {
+pub(crate) struct RenderedPrompt {
     /// Key of its reply.
-    pub(super) key: String,
+    pub(crate) key: String,
     text: String,
-    prompt_ids: Vec<u32>,
+    pub(crate) prompt_ids: Vec<u32>,
 }
 
 impl RenderedPrompt {
+    /// Renders messages, or says why the model cannot read them.
+    pub(crate) fn new(
+        engine: &Engine,
+        options: &TrainingOptions,
+        messages: &[Message],
+    ) -> Result<Self, String> {
+        let prompt_ids = tokens(engine, messages)?;
+        let max_tokens = options.rehearsal.max_tokens;
+        if prompt_ids.is_empty() || prompt_ids.len() >= longest_sequence(engine) {
+            return Err(format!("{} tokens", prompt_ids.len()));
+        }
+        let mut digest = Sha256::new();
+        digest.update(engine.model().digest());
+        digest.update(max_tokens.to_le_bytes());
+        digest.update(options.seed.to_le_bytes());
+        for id in &prompt_ids {
+            digest.update(id.to_le_bytes());
+        }
+        Ok(Self {
+            key: hex(digest),
+            text: messages.last().map(Message::text).unwrap_or_default(),
+            prompt_ids,
+        })
+    }
+
+    /// Whether the longest reply fits after the prompt.
+    pub(crate) fn leaves_room_for_reply(&self, engine: &Engine, options: &TrainingOptions) -> bool {
+        self.prompt_ids.len() + options.rehearsal.max_tokens as usize <= longest_sequence(engine)
+    }
+
     /// The tokens of the prompt with a text in its system message; none if the model cannot read it with a reply.
-    pub(super) fn with_experience(
+    pub(crate) fn with_experience(
         &self,
         engine: &Engine,
         experience: &str,
@@ -40,31 +79,6 @@ impl RenderedPrompt {
         let prompt_ids = tokens(engine, &messages).ok()?;
         (prompt_ids.len() + reply_tokens <= longest_sequence(engine)).then_some(prompt_ids)
     }
-}
-
-/// Renders a prompt, or says why the model cannot read it.
-pub(super) fn render(
-    engine: &Engine,
-    options: &TrainingOptions,
-    prompt: &str,
-) -> Result<RenderedPrompt, String> {
-    let prompt_ids = tokens(engine, &[Message::user(prompt)])?;
-    let max_tokens = options.rehearsal.max_tokens;
-    if prompt_ids.is_empty() || prompt_ids.len() >= longest_sequence(engine) {
-        return Err(format!("{} tokens", prompt_ids.len()));
-    }
-    let mut digest = Sha256::new();
-    digest.update(engine.model().digest());
-    digest.update(max_tokens.to_le_bytes());
-    digest.update(options.seed.to_le_bytes());
-    for id in &prompt_ids {
-        digest.update(id.to_le_bytes());
-    }
-    Ok(RenderedPrompt {
-        key: hex(digest),
-        text: prompt.to_owned(),
-        prompt_ids,
-    })
 }
 
 /// The tokens of messages, up to where the reply begins.
@@ -94,24 +108,20 @@ fn longest_sequence(engine: &Engine) -> usize {
 ///
 /// # Errors
 /// The engine rejects a request or a reply fails, or training is stopped.
-pub(super) fn generate_replies(
+pub(crate) fn generate_replies(
     engine: &Engine,
     options: &TrainingOptions,
     prompts: &[&RenderedPrompt],
     stop: &AtomicBool,
-) -> Result<Vec<RehearsalReply>, TrainingError> {
+) -> Result<Vec<BaseReply>, TrainingError> {
     let mut replies = Vec::with_capacity(prompts.len());
     for group in prompts.chunks(CONCURRENT) {
         let requests = group.iter().map(|prompt| request(engine, options, prompt));
         let running = engine
             .generate_together(requests.collect())
-            .map_err(|error| {
-                TrainingError::Rehearsal(format!(
-                    "the base model cannot reply to prompts now: {error}"
-                ))
-            })?;
+            .map_err(|error| TrainingError::BaseReplies(error.to_string()))?;
         for (prompt, generation) in group.iter().zip(running) {
-            replies.push(RehearsalReply {
+            replies.push(BaseReply {
                 key: prompt.key.clone(),
                 prompt_ids: prompt.prompt_ids.clone(),
                 token_ids: read_reply(engine, generation, stop)?,
@@ -150,9 +160,7 @@ fn read_reply(
             Event::Finished(_) => {}
             Event::Failed(_) if engine.is_shutting_down() => return Err(TrainingError::Stopped),
             Event::Failed(reason) => {
-                return Err(TrainingError::Rehearsal(format!(
-                    "the base model's reply to a prompt failed: {reason}"
-                )));
+                return Err(TrainingError::BaseReplies(reason.to_string()));
             }
         }
         if stop.load(Ordering::Relaxed) {
@@ -160,15 +168,15 @@ fn read_reply(
         }
     }
     if ids.is_empty() {
-        return Err(TrainingError::Rehearsal(
-            "the base model's reply to a prompt has no tokens".to_owned(),
+        return Err(TrainingError::BaseReplies(
+            "a reply has no tokens".to_owned(),
         ));
     }
     Ok(ids)
 }
 
 /// A digest in hexadecimal.
-pub(super) fn hex(digest: Sha256) -> String {
+pub(crate) fn hex(digest: Sha256) -> String {
     let bytes = digest.finalize();
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
