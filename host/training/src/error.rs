@@ -25,11 +25,6 @@ pub enum TrainingError {
     /// The remote teacher is unavailable; the samples stay queued.
     #[error("cannot run a training step without its teacher: {0}")]
     Teacher(String),
-    /// No prompt of the rehearsal is a question alone.
-    #[error(
-        "the rehearsal prompts have no question to distil replies on; add lines such as `? How does a lock work?` to training.rehearsal.prompts_file, or set training.few_shot.coef = 0"
-    )]
-    NoQuestions,
     /// The base model gives no replies for rehearsal or few-shot distillation now; the samples stay queued.
     #[error(
         "the base model cannot reply to prompts: {0}; training.rehearsal.enabled = false and training.few_shot.coef = 0 train without"

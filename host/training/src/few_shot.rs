@@ -14,7 +14,7 @@ use clawhost_journal::{Journal, JournalError, PreferencePair};
 
 use crate::base_replies::{BaseReply, RenderedPrompt, generate_replies};
 use crate::error::TrainingError;
-use crate::rehearsal::PromptSet;
+use crate::rehearsal::questions;
 use crate::shuffle::{numbered_permutation, permutation};
 
 /// Newest pairs that examples are drawn from: what a user wanted last counts.
@@ -49,15 +49,12 @@ impl FewShot {
     /// Reads the questions; none if `training.few_shot` is off.
     ///
     /// # Errors
-    /// The prompts file of the rehearsal cannot be read or has no question.
+    /// The prompts file of the rehearsal cannot be read.
     pub(crate) fn open(options: &TrainingOptions) -> Result<Option<Self>, TrainingError> {
         if !(options.enabled && options.few_shot.coef > 0.0) {
             return Ok(None);
         }
-        let questions = PromptSet::load(&options.rehearsal)?.questions;
-        if questions.is_empty() {
-            return Err(TrainingError::NoQuestions);
-        }
+        let questions = questions(&options.rehearsal)?;
         let order = permutation(questions.len(), options.seed);
         Ok(Some(Self {
             questions: order.into_iter().map(|at| questions[at].clone()).collect(),

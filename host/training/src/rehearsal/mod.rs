@@ -21,7 +21,8 @@ use crate::error::TrainingError;
 use crate::shuffle::permutation;
 use cache::ReplyCache;
 use clawhost_config::TrainingOptions;
-pub(crate) use prompts::PromptSet;
+use prompts::PromptSet;
+pub(crate) use prompts::questions;
 
 /// One prompt in this many is held out from training.
 const HELD_OUT_EVERY: usize = 8;

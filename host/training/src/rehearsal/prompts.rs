@@ -10,7 +10,7 @@ const CONTRARY: &str = "# contrary to:";
 
 /// A prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RehearsalPrompt {
+pub(super) struct RehearsalPrompt {
     pub(super) text: String,
     /// Index of its section; none for a prompt that is contrary to nothing.
     pub(super) section: Option<usize>,
@@ -20,10 +20,10 @@ pub(crate) struct RehearsalPrompt {
 
 /// All prompts.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct PromptSet {
+pub(super) struct PromptSet {
     pub(super) prompts: Vec<RehearsalPrompt>,
     /// The questions that the requests of sections are appended to.
-    pub(crate) questions: Vec<String>,
+    questions: Vec<String>,
     /// The words and phrases of each section, in lower case.
     sections: Vec<Vec<String>>,
 }
@@ -33,7 +33,7 @@ impl PromptSet {
     ///
     /// # Errors
     /// The file cannot be read or has no prompt.
-    pub(crate) fn load(options: &RehearsalOptions) -> Result<Self, TrainingError> {
+    pub(super) fn load(options: &RehearsalOptions) -> Result<Self, TrainingError> {
         let Some(path) = options.prompts_file.as_deref() else {
             return Ok(Self::parse(built_in(options.prompts)));
         };
@@ -108,6 +108,18 @@ impl PromptSet {
         };
         self.sections.iter().map(is_contrary).collect()
     }
+}
+
+/// The questions of the configured file or, without any, of the built-in prompts.
+///
+/// # Errors
+/// The file cannot be read or has no prompt.
+pub(crate) fn questions(options: &RehearsalOptions) -> Result<Vec<String>, TrainingError> {
+    let questions = PromptSet::load(options)?.questions;
+    Ok(match questions.is_empty() {
+        true => PromptSet::parse(built_in(options.prompts)).questions,
+        false => questions,
+    })
 }
 
 fn built_in(prompts: RehearsalPrompts) -> &'static str {
@@ -268,6 +280,24 @@ mod tests {
         assert_eq!(sections, [true, false, true, true, true]);
         assert_eq!(set.contrary_sections(&["too  long!".to_owned()]), [true]);
         assert_eq!(set.contrary_sections(&[]), [false]);
+        assert_eq!(set.questions, ["What is it?", "Why?", "How?"]);
+    }
+
+    #[test]
+    fn a_file_without_questions_leaves_the_built_in_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("prompts.txt");
+        let of = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            let prompts_file = Some(file.clone());
+            questions(&RehearsalOptions {
+                prompts_file,
+                ..RehearsalOptions::default()
+            })
+            .unwrap()
+        };
+        assert_eq!(of("? Why?\n# contrary to: short\n+ At length.\n"), ["Why?"]);
+        assert!(of("Tell me.\n").len() >= 40);
     }
 
     #[test]

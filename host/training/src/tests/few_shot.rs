@@ -6,9 +6,6 @@ use serde_json::Value;
 
 use super::auxiliary::pairs_only;
 use super::fixture::Fixture;
-use crate::component::Components;
-use crate::error::TrainingError;
-use crate::trainer::Trainer;
 
 /// Options with few-shot distillation on four questions of letters.
 fn with_few_shot(fixture: &Fixture, loss: PairLoss) -> TrainingOptions {
@@ -92,25 +89,4 @@ fn a_restart_between_steps_is_bit_identical() {
         )
     };
     assert_eq!(run(false), run(true));
-}
-
-#[test]
-fn prompts_without_a_question_are_rejected() {
-    let fixture = Fixture::new();
-    let mut options = with_few_shot(&fixture, PairLoss::Sft);
-    let file = options.rehearsal.prompts_file.clone().unwrap();
-    std::fs::write(&file, "abc\n").unwrap();
-    let open = |options: &TrainingOptions| {
-        Trainer::open(
-            fixture.journal.clone(),
-            fixture.engine.clone(),
-            fixture.data(),
-            options.clone(),
-            Components::default(),
-        )
-    };
-    let error = open(&options).err().unwrap();
-    assert!(matches!(error, TrainingError::NoQuestions), "{error}");
-    options.few_shot.coef = 0.0;
-    assert!(open(&options).is_ok());
 }

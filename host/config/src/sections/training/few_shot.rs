@@ -8,7 +8,7 @@ use crate::rules::{OptionsError, require_at_least_one, require_non_negative};
 /// to everyday questions after complaints and the replies that were accepted instead, as examples in its prompt, and each
 /// optimizer update adds the KL divergence KL(base with examples || policy without) on some of these replies. So what a user
 /// corrects in a few conversations is learned for many questions. The questions are the lines `? QUESTION` of the rehearsal
-/// prompts, and the examples the newest pairs.
+/// prompts (of the built-in ones if a file has none), and the examples the newest pairs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FewShotOptions {
