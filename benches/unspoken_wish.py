@@ -2,17 +2,22 @@
 """A person with an unspoken wish talks to `clawhost run`; how soon do first replies meet it, and what is lost?
 
     benches/unspoken_wish.py --program target/release/clawhost --model ./SmolLM2-135M-Instruct.Q4_1.gguf --device cuda:0 --seeds 1,2,3,4,5
-    benches/unspoken_wish.py --program target/release/clawhost --model ... --arms control,default --wish bullets --json
+    benches/unspoken_wish.py --program target/release/clawhost --model ... --arms control,default --wish bullets --json >> runs.jsonl
+    benches/unspoken_wish.py --report runs.jsonl --plot unspoken.svg
 
 Each arm and seed has a server of its own. The person asks everyday questions, never states the wish in advance, complains until
 a reply has the form (three replies at most), and says thanks. Between rounds of four conversations it waits until nothing is
 queued to be judged or trained. Afterwards explicit requests for the opposite, and for long texts, show what was forgotten. Questions,
 words and scorers are independent of those of `clawhost eval personalize`, whose person also wants the question answered.
+
+`--report` prints a table in Markdown of what `--json` printed: scores of conversations 1 to 12, 25 to 36 and 33 to 36, the opposite, and
+the conversations until three first replies in a row are as wanted; means with 95 % t intervals over the seeds.
 """
 
 import argparse
 import concurrent.futures
 import json
+import math
 import pathlib
 import random
 import re
@@ -23,6 +28,8 @@ import sys
 import tempfile
 import time
 import urllib.request
+
+import plot
 
 QUESTIONS = """What should I cook with potatoes tonight?|Why is the sky blue?|How do I get better at chess?|What is a good name for a cat?
 How do I clean a rusty pan?|What is the difference between a lake and a pond?|How can I sleep better?|What makes bread rise?
@@ -141,6 +148,10 @@ ARMS = {
     "redo-dpo-rehearsal": COMMON + PAIRS_ALONE + ["training.pairs.loss=dpo"] + REHEARSED,
 }
 
+# Of the arms, in the order of a plot's legend.
+COLOURS = {"default": "#2563eb", "memory": "#d97706", "control": "#6b7280", "binary": "#dc2626", "redo-sft": "#059669",
+           "opd-redo-sft-rehearsal": "#7c3aed", "redo-dpo-rehearsal": "#db2777"}
+
 
 class Server:
     """`clawhost run` with the configuration of an arm, on a free port."""
@@ -257,6 +268,51 @@ def run(args, arm, seed):
     return row
 
 
+def aligned(scores):
+    """Conversations until three first replies in a row are as wanted; none if they never are."""
+    return next((at + 3 for at in range(len(scores) - 2) if all(score == 1.0 for score in scores[at:at + 3])), None)
+
+
+def interval(values):
+    mean = statistics.mean(values)
+    if len(values) < 2:
+        return f"{mean:.2f}"
+    half = plot.half_interval(values)
+    return f"{mean:.2f} ({max(0.0, mean - half):.2f} to {min(1.0, mean + half):.2f})"
+
+
+def table(groups):
+    print("| wish | arm | seeds | 1 to 12 | 25 to 36 | 33 to 36 | accepted | opposite | words of long texts | aligned after, median |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for (wish, arm), rows in groups.items():
+        of = lambda key: [row[key] for row in rows]
+        after = statistics.median([aligned(scores) or math.inf for scores in of("scores")])
+        after = "never" if after == math.inf else f"{after:g}"
+        end = statistics.mean(statistics.mean(scores[-4:]) for scores in of("scores"))
+        means = [f"{statistics.mean(of('first12')):.2f}", interval(of("last12")), f"{end:.2f}", f"{statistics.mean(of('content')):.2f}"]
+        words = f"{statistics.mean(of('long')):.0f}"
+        print(f"| {' | '.join([wish, arm, str(len(rows)), *means, interval(of('opposite')), words, after])} |")
+
+
+def report(path, svg):
+    """Prints the table of a file of runs and, if `svg` is given, draws them."""
+    groups = {}
+    for line in pathlib.Path(path).read_text().splitlines():
+        row = json.loads(line)
+        groups.setdefault((row["wish"], row["arm"]), []).append(row)
+    groups = dict(sorted(groups.items(), key=lambda group: [list(order).index(name) for order, name in zip((WISHES, ARMS), group[0])]))
+    table(groups)
+    if svg:
+        curves = {}
+        for (wish, arm), rows in groups.items():
+            fours = lambda scores: [statistics.mean(scores[at:at + 4]) for at in range(0, len(scores), 4)]
+            curves.setdefault(wish, {})[arm] = [fours(row["scores"]) for row in rows]
+        last = max(len(row["scores"]) for rows in groups.values() for row in rows)
+        caption = "score of first replies, in fours of conversations; mean and range of the seeds"
+        colours = {arm: colour for arm, colour in COLOURS.items() if any(arm == known for _, known in groups)}
+        plot.panels(svg, curves, colours, ("1-4", f"{last - 3}-{last}"), caption)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default="target/release/clawhost", help="the clawhost program")
@@ -270,7 +326,11 @@ def main():
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of all servers")
     parser.add_argument("--keep", metavar="DIR", help="keep the log and the data of each server in a new folder of DIR")
     parser.add_argument("--json", action="store_true", help="print a JSON object for each server")
+    parser.add_argument("--report", metavar="FILE", help="print the table of such objects instead of running anything")
+    parser.add_argument("--plot", metavar="FILE", help="with --report: write the plot (SVG)")
     args = parser.parse_args()
+    if args.report:
+        return report(args.report, args.plot)
     unknown = set(args.arms.split(",")) - set(ARMS)
     if unknown:
         parser.error(f"no such arm: {', '.join(sorted(unknown))}; there are {', '.join(ARMS)}")

@@ -12,14 +12,17 @@ before and after with 95 % intervals over tasks, and the mean over seeds with a 
 
 import argparse
 import json
-import math
 import os
 import pathlib
 import statistics
 import subprocess
+import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benches"))
+import plot
+
 # The component, its tasks, its grants, and episodes at a time: a browser needs more memory than a shell.
 ENVIRONMENTS = {
     "toolcall": ("toolcall", "toolcall/tasks.jsonl", [], 64),
@@ -30,8 +33,6 @@ ENVIRONMENTS = {
 }
 ARMS = {"outcome": [], "outcome + votes": ["--step-judge", str(ROOT / "plugins/artifacts/judge-step.wasm"), "--step-coef", "0.5"]}
 SPLITS = {"train": "train", "held-out": "held out"}
-# Quantiles of the t distribution for a 95 % interval of the mean of two and more seeds.
-T = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26]
 COLOURS = {"outcome": "#2563eb", "outcome + votes": "#d97706"}
 
 
@@ -84,7 +85,7 @@ def over_seeds(values):
     mean = statistics.mean(values)
     if len(values) < 2:
         return f"{mean:+.2f}"
-    half = T[min(len(values) - 2, len(T) - 1)] * statistics.stdev(values) / math.sqrt(len(values))
+    half = plot.half_interval(values)
     return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]"
 
 
@@ -108,39 +109,12 @@ def table(runs):
         print(f"| | gain | {' | '.join(gains)} | |")
 
 
-def plot(runs, path):
-    width, height, gap, left, top = 200, 130, 30, 40, 44
-    panels = [name for name in ENVIRONMENTS if any(one["environment"] == name for one in runs)]
-    total = left + len(panels) * (width + gap)
-    svg = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total} {top + height + 40}" font-family="sans-serif" font-size="11">']
-    svg.append('<rect width="100%" height="100%" fill="#fff"/>')
-    for number, (arm, colour) in enumerate(COLOURS.items()):
-        x = left + number * 130
-        svg.append(f'<path d="M{x} 12h18" stroke="{colour}" stroke-width="2"/><text x="{x + 23}" y="16" fill="#333">{arm}</text>')
-    for number, name in enumerate(panels):
-        x0 = left + number * (width + gap)
-        svg.append(f'<text x="{x0}" y="{top - 8}" font-weight="bold" fill="#111">{name}</text>')
-        for value in (0, 0.5, 1):
-            y = top + height * (1 - value)
-            svg.append(f'<path d="M{x0} {y:.1f}h{width}" stroke="#ddd"/>')
-            if number == 0:
-                svg.append(f'<text x="{x0 - 6}" y="{y + 4:.1f}" text-anchor="end" fill="#555">{value:g}</text>')
-        for environment, arm, group in groups(runs):
-            if environment != name:
-                continue
-            curves = list(zip(*[one["curve"] for one in group]))
-            x = lambda at: x0 + width * at / max(1, len(curves) - 1)
-            y = lambda value: top + height * (1 - value)
-            highest = [f"{x(at):.1f},{y(max(values)):.1f}" for at, values in enumerate(curves)]
-            lowest = [f"{x(at):.1f},{y(min(values)):.1f}" for at, values in enumerate(curves)]
-            middle = [f"{x(at):.1f},{y(statistics.mean(values)):.1f}" for at, values in enumerate(curves)]
-            svg.append(f'<polygon points="{" ".join(highest + lowest[::-1])}" fill="{COLOURS[arm]}" opacity="0.15"/>')
-            svg.append(f'<polyline points="{" ".join(middle)}" fill="none" stroke="{COLOURS[arm]}" stroke-width="2"/>')
-            if number == 0 and arm == "outcome":
-                svg.append(f'<text x="{x0}" y="{top + height + 30}" fill="#555">share of solved episodes, by step (1 to {len(curves)}); mean and range of the seeds</text>')
-            for at in (0, len(curves) - 1):
-                svg.append(f'<text x="{x(at):.1f}" y="{top + height + 14}" text-anchor="middle" fill="#555">{at + 1}</text>')
-    pathlib.Path(path).write_text("\n".join(svg) + "\n</svg>\n")
+def draw(runs, path):
+    curves = {}
+    for environment, arm, group in groups(runs):
+        curves.setdefault(environment, {})[arm] = [one["curve"] for one in group]
+    steps = max(len(one["curve"]) for one in runs)
+    plot.panels(path, curves, COLOURS, (1, steps), "share of solved episodes, by step; mean and range of the seeds")
 
 
 def main():
@@ -160,7 +134,7 @@ def main():
     runs = [json.loads(line) for line in open(options.report)]
     table(runs)
     if options.plot:
-        plot(runs, options.plot)
+        draw(runs, options.plot)
 
 
 main()
