@@ -4,22 +4,27 @@ use anyhow::Result;
 use clawhost_config::StateConfig;
 use clawhost_journal::{Journal, JournalError, PluginPutOutcome, PluginQuota, PluginScope};
 use clawhost_plugins::{Answer, StateEntry, StateError, StatePage, StateScope, StateStore};
+use tokio::runtime::Handle;
 
 /// The state of all plugins of one journal.
 pub(crate) struct PluginState {
     journal: Journal,
     quota: PluginQuota,
+    /// The runtime on whose threads the journal is asked; none = the caller's. The threads of plugins have a low priority, at
+    /// which a commit would hold up the writes of the gateway.
+    runtime: Option<Handle>,
 }
 
 impl PluginState {
-    /// Kept in `journal`.
+    /// Kept in `journal`, which is asked on the threads of the current runtime.
+    ///
+    /// # Panics
+    /// Outside a runtime.
     pub(crate) fn new(journal: Journal, config: StateConfig) -> Self {
         Self {
             journal,
-            quota: PluginQuota {
-                bytes: config.max_size,
-                keys: config.max_keys,
-            },
+            quota: quota(config),
+            runtime: Some(Handle::current()),
         }
     }
 
@@ -28,7 +33,11 @@ impl PluginState {
     /// # Errors
     /// When there is no memory for it.
     pub(crate) fn in_memory(config: StateConfig) -> Result<Self> {
-        Ok(Self::new(Journal::in_memory()?, config))
+        Ok(Self {
+            journal: Journal::in_memory()?,
+            quota: quota(config),
+            runtime: None,
+        })
     }
 
     /// Asks the journal off the threads that run guests: a full disk or a long commit holds up nobody else.
@@ -37,9 +46,11 @@ impl PluginState {
         question: impl FnOnce(&Journal) -> Result<Result<T, StateError>, JournalError> + Send + 'static,
     ) -> Answer<Result<T, StateError>> {
         let journal = self.journal.clone();
+        let runtime = self.runtime.clone();
         Box::pin(async move {
             let unavailable = |reason: String| Err(StateError::Unavailable(reason));
-            match tokio::task::spawn_blocking(move || question(&journal)).await {
+            let runtime = runtime.unwrap_or_else(Handle::current);
+            match runtime.spawn_blocking(move || question(&journal)).await {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(error)) => {
                     // The reason may name files; that is for the operator, not for the guest.
@@ -49,6 +60,13 @@ impl PluginState {
                 Err(error) => unavailable(error.to_string()),
             }
         })
+    }
+}
+
+fn quota(config: StateConfig) -> PluginQuota {
+    PluginQuota {
+        bytes: config.max_size,
+        keys: config.max_keys,
     }
 }
 
@@ -157,6 +175,29 @@ mod tests {
         state.delete(scope("p"), "c".to_owned()).await.unwrap();
         state.delete(scope("p"), "c".to_owned()).await.unwrap();
         put("d", b"", None).await.unwrap();
+    }
+
+    #[test]
+    fn the_journal_is_asked_on_the_threads_of_the_server() {
+        let runtime = |name: &str| {
+            let mut runtime = tokio::runtime::Builder::new_multi_thread();
+            runtime.thread_name(name).worker_threads(1).build().unwrap()
+        };
+        let (server, plugins) = (runtime("server"), runtime("plugins"));
+        let state = server.block_on(async {
+            PluginState::new(Journal::in_memory().unwrap(), StateConfig::default())
+        });
+        let thread = |_: &Journal| Ok(Ok(std::thread::current().name().unwrap().to_owned()));
+        assert_eq!(
+            plugins.block_on(state.query(thread)),
+            Ok("server".to_owned())
+        );
+        // What is kept in memory has no other writers.
+        let state = PluginState::in_memory(StateConfig::default()).unwrap();
+        assert_eq!(
+            plugins.block_on(state.query(thread)),
+            Ok("plugins".to_owned())
+        );
     }
 
     #[tokio::test]
