@@ -216,18 +216,19 @@ fn redos_of(conn: &Connection, rejected: &RatedTurn) -> Result<Vec<RatedTurn>, D
     Ok(found.collect::<Result<_, _>>()?)
 }
 
-/// The pair of an accepted reply, as the replies that were rejected before it; none if there were too many. A reply that was cut off at its token limit can
-/// be accepted too: its tokens are what the user accepted, and none of them ends the reply.
-fn run_before(conn: &Connection, accepted: &RatedTurn) -> Result<Option<PairTurns>, DbError> {
+/// A reply after the replies that were rejected before it, for the same wish: the pair of an accepted one. None if there were
+/// too many. A reply that was cut off at its token limit can be accepted too: its tokens are what the user accepted, and none of
+/// them ends the reply.
+fn run_before(conn: &Connection, turn: &RatedTurn) -> Result<Option<PairTurns>, DbError> {
     let mut rejected: Vec<TurnId> = Vec::new();
-    let (mut parent, mut request) = (accepted.parent, accepted.request);
+    let (mut parent, mut request) = (turn.parent, turn.request);
     while let Some(id) = parent {
         let Some(before) = rated_turn(conn, TurnId(id))? else {
             break;
         };
         let asked_again = before.complained && before.next_request == Some(request);
         // What one owner complained about is not what another one wants.
-        let same_owner = before.owner == accepted.owner;
+        let same_owner = before.owner == turn.owner;
         if !(before.reward < 0.0 && asked_again && same_owner) {
             break;
         }
@@ -242,7 +243,7 @@ fn run_before(conn: &Connection, accepted: &RatedTurn) -> Result<Option<PairTurn
     Ok(Some(PairTurns {
         rejected: first,
         also_rejected: rejected,
-        accepted: accepted.id,
+        accepted: turn.id,
     }))
 }
 

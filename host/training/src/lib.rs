@@ -101,10 +101,10 @@ pub mod optimizer;
 pub mod sft;
 
 pub use clawhost_config::{
-    AdvantageOptions, HintSelection, ImportanceSamplingMode, LogOptions, LossMethod, LossOptions,
-    OldLogprobsSource, OptimizerOptions, OptionsError, PairLoss, PairOptions, RehearsalOptions,
-    TeacherEndpoint, TeacherOptions, TeacherSource, TopKSource, TrainableParameters,
-    TrainingMethod, TrainingOptions, VerificationOptions,
+    AdvantageOptions, FewShotOptions, HintSelection, ImportanceSamplingMode, LogOptions,
+    LossMethod, LossOptions, OldLogprobsSource, OptimizerOptions, OptionsError, PairLoss,
+    PairOptions, RehearsalOptions, TeacherEndpoint, TeacherOptions, TeacherSource, TopKSource,
+    TrainableParameters, TrainingMethod, TrainingOptions, VerificationOptions,
 };
 pub use component::{ComponentOptions, Components};
 pub use distillation::{RemoteTeacher, TeacherError, TeacherRequest, TeacherScores};

@@ -44,7 +44,7 @@ pub struct PairOptions {
     pub sft_coef: f64,
     /// `dpo`, `ipo` and `component`: a pair whose reward margin, `beta` times the margin of the accepted reply over the base model in nats,
     /// exceeds this is satisfied: it has no gradient and is not drawn again in the step. Where samples do not train, a step
-    /// ends when each drawn pair is satisfied. 0 = no limit. Default 5.
+    /// without few-shot distillation ends when each drawn pair is satisfied. 0 = no limit. Default 5.
     pub max_reward_margin: f64,
     /// Pairs that each optimizer update draws. Default 6.
     pub per_update: usize,
