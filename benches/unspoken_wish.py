@@ -10,7 +10,7 @@ a reply has the form (three replies at most), and says thanks. Between rounds of
 queued to be judged or trained. Afterwards explicit requests for the opposite, and for long texts, show what was forgotten. Questions,
 words and scorers are independent of those of `clawhost eval personalize`, whose person also wants the question answered.
 
-`--report` prints a table in Markdown of what `--json` printed: scores of conversations 1 to 12, 25 to 36 and 33 to 36, the opposite, and
+`--report` prints a table in Markdown of what `--json` printed: scores of the first 12, last 12 and last 4 conversations, the opposite, and
 the conversations until three first replies in a row are as wanted; means with 95 % t intervals over the seeds.
 """
 
@@ -282,7 +282,7 @@ def interval(values):
 
 
 def table(groups):
-    print("| wish | arm | seeds | 1 to 12 | 25 to 36 | 33 to 36 | accepted | opposite | words of long texts | aligned after, median |")
+    print("| wish | arm | seeds | first 12 | last 12 | last 4 | accepted | opposite | words of long texts | aligned after, median |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for (wish, arm), rows in groups.items():
         of = lambda key: [row[key] for row in rows]

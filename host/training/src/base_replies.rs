@@ -33,7 +33,7 @@ pub(crate) struct BaseReply {
 pub(crate) struct RenderedPrompt {
     /// Key of its reply.
     pub(crate) key: String,
-    text: String,
+    messages: Vec<Message>,
     pub(crate) prompt_ids: Vec<u32>,
 }
 
@@ -58,7 +58,7 @@ impl RenderedPrompt {
         }
         Ok(Self {
             key: hex(digest),
-            text: messages.last().map(Message::text).unwrap_or_default(),
+            messages: messages.to_vec(),
             prompt_ids,
         })
     }
@@ -75,7 +75,7 @@ impl RenderedPrompt {
         experience: &str,
         reply_tokens: usize,
     ) -> Option<Vec<u32>> {
-        let messages = with_system_paragraph(&[Message::user(&self.text)], experience);
+        let messages = with_system_paragraph(&self.messages, experience);
         let prompt_ids = tokens(engine, &messages).ok()?;
         (prompt_ids.len() + reply_tokens <= longest_sequence(engine)).then_some(prompt_ids)
     }

@@ -182,3 +182,45 @@ fn messages(examples: &[&Example], question: &str) -> Vec<Message> {
     messages.push(Message::user(format!("{question} {}", last.complaint)));
     messages
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example(name: &str) -> Example {
+        Example {
+            question: format!("{name}?"),
+            complaint: format!("Not {name}."),
+            reply: format!("Not {name} at all."),
+        }
+    }
+
+    #[test]
+    fn a_question_follows_the_examples_with_the_complaint_of_the_last() {
+        let (first, last) = (example("one"), example("two"));
+        assert_eq!(
+            messages(&[&first, &last], "Why?"),
+            [
+                Message::user("one? Not one."),
+                Message::assistant("Not one at all."),
+                Message::user("two? Not two."),
+                Message::assistant("Not two at all."),
+                Message::user("Why? Not two."),
+            ]
+        );
+    }
+
+    #[test]
+    fn questions_get_different_examples_and_each_of_them_once() {
+        let examples: Vec<Example> = ["a", "b", "c", "d"].into_iter().map(example).collect();
+        let options = TrainingOptions::default();
+        let drawn: Vec<Vec<&Example>> = (0..8).map(|at| draw(&examples, &options, at)).collect();
+        for drawn in &drawn {
+            assert_eq!(drawn.len(), options.few_shot.examples);
+            let repeated = |at: usize| drawn[..at].contains(&drawn[at]);
+            assert!(!(0..drawn.len()).any(repeated), "{drawn:?}");
+        }
+        assert!(drawn.iter().any(|other| other != &drawn[0]));
+        assert_eq!(draw(&examples[..1], &options, 0), [&examples[0]]);
+    }
+}
