@@ -32,6 +32,10 @@ fn a_wish_for_a_change_is_the_hint() {
             "make it shorter and friendlier.",
         ),
         (
+            "I would rather read verses. Make it a sonnet, please.",
+            "I would rather read verses. Make it a sonnet, please.",
+        ),
+        (
             "Hi! Can you put that in a table?",
             "Can you put that in a table?",
         ),

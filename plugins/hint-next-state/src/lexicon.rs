@@ -48,13 +48,17 @@ pub(crate) const WISHES: &[&str] = padded![
     "be called" "use my name" "as a story" "as a tale" "a fairy tale" "a story instead" "as a poem" "as a letter"
     "as a dialogue" "a dialogue between" "a conversation between" "begin with" "begins with" "start with" "starts with"
     "end with" "ends with" "please answer" "please write" "please give" "please tell" "answer in" "reply in"
+    "turn it into" "turn that into" "turn this into" "write it as" "tell it as" "tell it like" "have it as" "have it in"
+    "give me a" "give it to me" "rather have" "rather read" "rather hear" "rather see" "rather get" "rather listen"
 ];
 
 /// Phrases that exclude a wish, whatever else the sentence contains: the user keeps the response or does it alone.
 pub(crate) const LEFT_ALONE: &[&str] = padded![
     "keep it for" "keep it as it is" "keep this for" "keep that for" "save it" "store it" "i'll rewrite"
-    "i will rewrite" "i'll write" "i will write" "i'll fix" "i will fix" "i'd rather" "i would rather" "do it myself"
-    "write it myself" "rewrite it myself" "fix it myself"
+    "i will rewrite" "i'll write" "i will write" "i'll fix" "i will fix" "i'd rather not" "i'd rather do" "i'd rather write"
+    "i'd rather use" "i'd rather keep" "i'd rather ask" "i would rather not" "i would rather do" "i would rather write"
+    "i would rather use" "i would rather keep" "i would rather ask" "do it myself" "write it myself" "rewrite it myself"
+    "fix it myself"
 ];
 
 /// Objections that do not say what should change.

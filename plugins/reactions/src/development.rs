@@ -160,7 +160,7 @@ fn by_kind() {
 }
 
 #[test]
-fn wishes_about_form_are_read_as_such_and_closing_words_as_praise() {
+fn wishes_about_form_closing_words_and_new_tasks_are_read_as_such() {
     let reply =
         "Choose a shady place first. Then layer greens and browns, and turn the heap every week.";
     let score = |text: &str| {
@@ -173,9 +173,20 @@ fn wishes_about_form_are_read_as_such_and_closing_words_as_praise() {
         "I would like your answers in Spanish.",
         "Please address me as Robin in your answer.",
         "That closes the talk. Could you finish with a question for me?",
+        "Please turn that into a sonnet that starts with \"Sweet heap\".",
+        "Can you tell it as a thriller, starting with \"It was midnight\"?",
+        "I want to be addressed as gardener. Please do that.",
+        "I changed my mind: old spelling from now on.",
     ] {
         assert_eq!(score(text), Some(-1.0), "{text}");
     }
     let text = "Perfect, that is all I wanted to know.";
     assert_eq!(score(text), Some(1.0), "{text}");
+    for text in [
+        "Turn these notes into a sonnet: two cats, one moon.",
+        "Tell me a fairy tale about a miller.",
+        "How do I address a countess in a letter?",
+    ] {
+        assert_eq!(score(text), None, "{text}");
+    }
 }
