@@ -82,6 +82,7 @@ contrary_share = 0.75
 replies_per_update = 8
 first_replies = 48
 new_replies = 8
+policy_replies = 32
 [training.optimizer]
 learning_rate = 1e-3
 adaptive_lr = true

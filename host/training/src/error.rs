@@ -25,11 +25,11 @@ pub enum TrainingError {
     /// The remote teacher is unavailable; the samples stay queued.
     #[error("cannot run a training step without its teacher: {0}")]
     Teacher(String),
-    /// The base model gives no replies for rehearsal or few-shot distillation now; the samples stay queued.
+    /// The engine gives no replies for rehearsal or few-shot distillation now; the samples stay queued.
     #[error(
-        "the base model cannot reply to prompts: {0}; training.rehearsal.enabled = false and training.few_shot.coef = 0 train without"
+        "cannot generate replies to train on: {0}; training.rehearsal.enabled = false and training.few_shot.coef = 0 train without"
     )]
-    BaseReplies(String),
+    Replies(String),
     /// The prompts or the replies to rehearse cannot be used; the samples stay queued.
     #[error("cannot rehearse: {0}; training.rehearsal.enabled = false trains without")]
     Rehearsal(String),

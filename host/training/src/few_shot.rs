@@ -9,11 +9,11 @@ use std::sync::atomic::AtomicBool;
 
 use clawhost_chat::{Message, Role};
 use clawhost_config::TrainingOptions;
-use clawhost_engine::Engine;
+use clawhost_engine::{Engine, LoadedVersion};
 use clawhost_journal::{Journal, JournalError, PreferencePair};
 
-use crate::base_replies::{BaseReply, RenderedPrompt, generate_replies};
 use crate::error::TrainingError;
+use crate::generated_replies::{GeneratedReply, RenderedPrompt, generate_replies};
 use crate::rehearsal::questions;
 use crate::shuffle::{numbered_permutation, permutation};
 
@@ -26,7 +26,7 @@ const EXAMPLE_DRAWS: u64 = 0x6665_7773;
 #[derive(Debug, Clone)]
 pub(crate) struct FewShotReply {
     /// The base model's reply after examples and question.
-    pub(crate) reply: BaseReply,
+    pub(crate) reply: GeneratedReply,
     /// The policy's prompt: the question alone.
     pub(crate) plain_prompt: Vec<u32>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct FewShotReply {
 /// The questions in the order in which they get replies, and the replies of the last step.
 pub(crate) struct FewShot {
     questions: Vec<String>,
-    replies: Vec<BaseReply>,
+    replies: Vec<GeneratedReply>,
 }
 
 /// A question, a complaint about its first reply, and the reply that was accepted instead.
@@ -103,7 +103,8 @@ impl FewShot {
                 "the base model replies to questions after accepted replies"
             );
             let prompts: Vec<&RenderedPrompt> = prompts.iter().map(|(prompt, _)| prompt).collect();
-            self.replies = generate_replies(engine, options, &prompts, stop)?;
+            let base = LoadedVersion::base(engine.model());
+            self.replies = generate_replies(engine, options, &base, &prompts, stop)?;
         }
         let replies = prompts.into_iter().zip(&self.replies);
         let replies = replies.map(|((_, plain_prompt), reply)| FewShotReply {

@@ -10,8 +10,8 @@
 //! | `trainer`, `step`, `step_record` | one step: its state and its commit, its computation, its record |
 //! | `queue`, `batch`, `reward_shaping`, [`advantage`] | which samples train, and with which advantage |
 //! | `hints`, `distillation` | prompts with hints, and what a teacher says about the replies |
-//! | `auxiliary`, `few_shot`, `rehearsal` | losses on other sequences: preference pairs, replies of the base model with and without examples |
-//! | `base_replies` | lets the base model reply |
+//! | `auxiliary`, `few_shot`, `rehearsal` | losses on other sequences: preference pairs, generated replies with and without examples |
+//! | `generated_replies` | lets the base model or the policy reply to prompts |
 //! | `update`, `packing`, [`loss`], `component`, [`optimizer`] | from a batch to new weights |
 //! | `checkpoint`, `optimizer_state`, `retention`, `import` | the files of a version |
 //! | `proof`, `verification`, `engine_verification` | proves a written checkpoint before its step is recorded |
@@ -53,7 +53,6 @@
 //! ```
 
 mod auxiliary;
-mod base_replies;
 mod batch;
 mod batch_sample;
 mod checkpoint;
@@ -65,6 +64,7 @@ mod export;
 mod few_shot;
 mod float;
 mod forced_tokens;
+mod generated_replies;
 mod hints;
 mod import;
 mod lineage;

@@ -22,7 +22,7 @@ pub struct StepMemory {
     /// Bytes of optimizer state.
     pub optimizer_state: usize,
     /// Bytes of the base model's replies and of its scores of them.
-    pub base_replies: usize,
+    pub generated_replies: usize,
 }
 
 impl StepMemory {
@@ -47,7 +47,8 @@ impl StepMemory {
             longest,
             pass_tokens: max_micro_batch_tokens(options.micro_batch_tokens, longest),
             optimizer_state: moments + averages,
-            base_replies: rehearsal::max_bytes(options)? + few_shot::max_bytes(options, longest),
+            generated_replies: rehearsal::max_bytes(options)?
+                + few_shot::max_bytes(options, longest),
         })
     }
 }
@@ -76,7 +77,7 @@ mod tests {
         let memory = StepMemory::new(&options, values, 100).unwrap();
         assert_eq!(memory.optimizer_state, 2 * moments);
         assert_eq!((memory.longest, memory.pass_tokens), (100, 4096));
-        assert_eq!(memory.base_replies, 0);
+        assert_eq!(memory.generated_replies, 0);
         options.teacher.source = TeacherSource::Ema;
         options.max_sample_tokens = 5000;
         options.rehearsal.enabled = true;
@@ -84,11 +85,13 @@ mod tests {
         assert_eq!(memory.optimizer_state, 2 * moments + 3 * values);
         assert_eq!((memory.longest, memory.pass_tokens), (5000, 5000));
         let scores = options.rehearsal.held_out * 128 * options.rehearsal.top_k * 8;
-        assert!(memory.base_replies > scores && memory.base_replies < 64 << 20);
+        assert!(memory.generated_replies > scores && memory.generated_replies < 64 << 20);
         options.few_shot.coef = 1.0;
-        let both = StepMemory::new(&options, values, 64).unwrap().base_replies;
+        let both = StepMemory::new(&options, values, 64)
+            .unwrap()
+            .generated_replies;
         let scores = options.few_shot.replies * 128 * options.rehearsal.top_k * 8;
-        assert!(both > memory.base_replies + scores && both < 96 << 20);
+        assert!(both > memory.generated_replies + scores && both < 96 << 20);
         options.rehearsal.prompts_file = Some("no such file".into());
         assert!(StepMemory::new(&options, values, 8000).is_err());
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use clawhost_engine::Engine;
+use clawhost_engine::{Engine, LoadedVersion};
 use clawhost_journal::{
     AdapterOwner, AdapterRow, Journal, NewStep, OwnerQueue, ReleaseState, StepId, StepOutcome,
 };
@@ -33,7 +33,7 @@ use crate::logging::StepLogs;
 use crate::metrics::Metrics;
 use crate::publisher::{AdapterPublisher, find_adapter};
 use crate::queue::next_owner;
-use crate::rehearsal::Rehearsal;
+use crate::rehearsal::{Rehearsal, RehearsalStep};
 use crate::retention::Retention;
 use crate::step::{Attempt, StepInputs, next_adapter_version};
 use crate::step_record::{PreparedStep, StepResult, build_step_record};
@@ -592,9 +592,17 @@ impl Trainer {
         if let Some(rehearsal) = &mut self.rehearsal {
             let feedback = feedback(journal, &batch.chosen, &material.pairs)?;
             let experience = experience(journal, &batch.chosen)?;
-            let stop = &self.stop;
-            let set = rehearsal.prepare(engine, options, version, &feedback, &experience, stop)?;
-            material.rehearsal = Some(set);
+            let policy = match options.rehearsal.policy_replies {
+                0 => None,
+                _ => load_policy(engine, &self.current)?,
+            };
+            let step = RehearsalStep {
+                version,
+                policy: policy.as_ref(),
+                feedback: &feedback,
+                experience: &experience,
+            };
+            material.rehearsal = Some(rehearsal.prepare(engine, options, &step, &self.stop)?);
         }
         if let Some(few_shot) = &mut self.few_shot {
             let pairs = &material.pairs;
@@ -618,6 +626,25 @@ impl Trainer {
             stop: &self.stop,
         }
     }
+}
+
+/// The adapter of a state as a version that the engine can serve, though it may not be the active one: it is pinned, or an owner's.
+/// None for the base model.
+fn load_policy(
+    engine: &Engine,
+    current: &TrainerState,
+) -> Result<Option<LoadedVersion>, TrainingError> {
+    if current.digest.is_empty() {
+        return Ok(None);
+    }
+    let active = engine.active();
+    if active.digest() == current.digest {
+        return Ok(Some(active));
+    }
+    Ok(Some(engine.load_candidate(
+        current.version,
+        current.weights.clone(),
+    )?))
 }
 
 /// Logs what the next steps do. Some of it depends on the size of the model.

@@ -114,12 +114,12 @@ impl MemoryPlan {
                 self.add("scoring pass", Place::Device, scoring, pass_keys);
             }
         }
-        if step.base_replies > 0 {
+        if step.generated_replies > 0 {
             let top_k = options.rehearsal.top_k;
             self.add(
-                "replies of the base model",
+                "generated replies",
                 Place::Host,
-                step.base_replies,
+                step.generated_replies,
                 [format!("training.rehearsal.top_k = {top_k}")],
             );
         }

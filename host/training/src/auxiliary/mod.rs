@@ -1,7 +1,7 @@
 //! Auxiliary losses: sequences other than the batch's samples, whose losses join each optimizer update of a step.
 //!
 //! Three sources use them: preference pairs from the journal, the base model's replies after examples (few-shot
-//! distillation), and rehearsal of its replies without. What an update draws
+//! distillation), and rehearsal of replies without. What an update draws
 //! is a function of seed, version, number of the update, what there was to draw from and which pairs were found satisfied,
 //! so a resumed run draws the same. A loss reads the scores of its own sequences only; nothing here depends on the samples
 //! or their rewards.

@@ -6,7 +6,7 @@ use clawhost_journal::{PreferencePair, TurnId};
 use serde::Serialize;
 
 use crate::auxiliary::term::TermValue;
-use crate::base_replies::BaseReply;
+use crate::generated_replies::GeneratedReply;
 use crate::metrics::is_zero;
 use crate::rehearsal::RehearsalSet;
 use clawhost_config::PairLoss;
@@ -63,6 +63,9 @@ pub(crate) struct RehearsalMetrics {
     digest: String,
     /// How many of them are to explicit requests for the opposite of what the feedback asks for.
     contrary: usize,
+    /// How many of these the policy gave.
+    #[serde(skip_serializing_if = "is_zero")]
+    of_policy: usize,
     /// Reply tokens that the updates compared.
     tokens: usize,
     /// How often a reply was compared with experience in the policy's prompt.
@@ -80,7 +83,7 @@ pub(crate) struct RehearsalMetrics {
     /// The same on those that are contrary to the feedback.
     #[serde(skip_serializing_if = "Option::is_none")]
     held_out_contrary_kl: Option<f64>,
-    /// Keys of the cached replies that were drawn.
+    /// Keys of the replies that were drawn.
     used: Vec<String>,
 }
 
@@ -190,6 +193,7 @@ impl AuxiliaryReport {
             replies: set.train.len(),
             digest: set.digest.clone(),
             contrary: set.contrary,
+            of_policy: set.of_policy,
             ..RehearsalMetrics::default()
         });
     }
@@ -201,7 +205,7 @@ impl AuxiliaryReport {
         });
     }
 
-    pub(super) fn add_reply(&mut self, reply: &BaseReply, with_experience: bool) {
+    pub(super) fn add_reply(&mut self, reply: &GeneratedReply, with_experience: bool) {
         if let Some(rehearsal) = &mut self.rehearsal {
             rehearsal.tokens += reply.token_ids.len();
             rehearsal.with_experience += usize::from(with_experience);

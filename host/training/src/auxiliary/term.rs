@@ -4,8 +4,8 @@ use clawhost_engine::{LossGradients, SequenceScores};
 use clawhost_journal::{PairReply, PreferencePair};
 use clawhost_plugins::{PairGradient, ScoredPair, ScoredReply};
 
-use crate::base_replies::BaseReply;
 use crate::forced_tokens;
+use crate::generated_replies::GeneratedReply;
 use crate::loss::{PairLogprobs, Preference, TopKDistillation, trains};
 use crate::packing::ModelInput;
 use clawhost_config::{DistillationDivergence, PairLoss, PairOptions};
@@ -130,7 +130,7 @@ impl AuxiliaryTerm {
     }
 
     /// The divergence from the base model on one of its replies.
-    pub(crate) fn divergence(reply: &BaseReply, top_k: usize) -> Self {
+    pub(crate) fn divergence(reply: &GeneratedReply, top_k: usize) -> Self {
         let tokens = [reply.prompt_ids.as_slice(), &reply.token_ids].concat();
         Self {
             inputs: vec![ModelInput::from_tokens(tokens, reply.prompt_ids.len())],
@@ -451,7 +451,7 @@ mod tests {
 
     #[test]
     fn rehearsal_pulls_the_policy_towards_the_base_model() {
-        let reply = BaseReply {
+        let reply = GeneratedReply {
             key: String::new(),
             prompt_ids: vec![1],
             token_ids: vec![2],

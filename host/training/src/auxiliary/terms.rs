@@ -37,7 +37,7 @@ impl TermCache {
         self.terms(pairs, key, build, is_pair, score)
     }
 
-    /// The divergences on replies of the base model, without experience; `score` as above. Forgets those of other replies.
+    /// The divergences on replies without examples and experience; `score` as above. Forgets those of other replies.
     pub(super) fn replies<E>(
         &self,
         replies: &[RehearsedReply],

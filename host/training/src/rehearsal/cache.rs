@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use clawhost_journal::private;
 use serde::{Deserialize, Serialize};
 
-use crate::base_replies::BaseReply;
 use crate::error::TrainingError;
+use crate::generated_replies::GeneratedReply;
 
 /// File in the data directory.
 const FILE: &str = "rehearsal.jsonl";
@@ -27,7 +27,7 @@ struct CachedReply {
 pub(super) struct ReplyCache {
     path: PathBuf,
     writable: bool,
-    replies: BTreeMap<String, BaseReply>,
+    replies: BTreeMap<String, GeneratedReply>,
 }
 
 impl ReplyCache {
@@ -57,7 +57,7 @@ impl ReplyCache {
                     path.display()
                 ))
             })?;
-            let reply = BaseReply {
+            let reply = GeneratedReply {
                 key: key.clone(),
                 prompt_ids,
                 token_ids,
@@ -75,12 +75,12 @@ impl ReplyCache {
         self.replies.contains_key(key)
     }
 
-    pub(super) fn get(&self, key: &str) -> Option<&BaseReply> {
+    pub(super) fn get(&self, key: &str) -> Option<&GeneratedReply> {
         self.replies.get(key)
     }
 
     /// Adds replies and writes the file.
-    pub(super) fn add(&mut self, replies: Vec<BaseReply>) -> Result<(), TrainingError> {
+    pub(super) fn add(&mut self, replies: Vec<GeneratedReply>) -> Result<(), TrainingError> {
         for reply in replies {
             self.replies.insert(reply.key.clone(), reply);
         }
@@ -118,8 +118,8 @@ impl ReplyCache {
 mod tests {
     use super::*;
 
-    fn reply(key: &str) -> BaseReply {
-        BaseReply {
+    fn reply(key: &str) -> GeneratedReply {
+        GeneratedReply {
             key: key.to_owned(),
             prompt_ids: vec![1, 2],
             token_ids: vec![3],

@@ -1,10 +1,12 @@
-//! Rehearsal: replies of the base model to prompts that have nothing to do with the user, from which auxiliary losses keep
-//! the policy close to the base model ([`crate::auxiliary`]).
+//! Rehearsal: replies to prompts that have nothing to do with the user, on which auxiliary losses keep the policy close to the
+//! base model ([`crate::auxiliary`]).
 //!
 //! The base model replies to each prompt once, through the engine and behind all other requests; the replies are kept in
 //! the data directory. How many prompts a step uses is a function of the version that it makes, and which ones a function of
 //! the feedback in the journal: explicit requests for the opposite of what it asks for come first, since these are what a
-//! wish that is learned too widely breaks. This module computes no loss.
+//! wish that is learned too widely breaks. The policy replies to some of these anew before each step: on-policy distillation
+//! (Agarwal et al. 2024, arXiv 2306.13649) corrects what the policy begins to say and the base model never would. This module
+//! computes no loss.
 
 mod cache;
 mod prompts;
@@ -13,12 +15,12 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use clawhost_chat::Message;
-use clawhost_engine::Engine;
+use clawhost_engine::{Engine, LoadedVersion};
 use sha2::{Digest, Sha256};
 
-use crate::base_replies::{BaseReply, RenderedPrompt, generate_replies, hex};
 use crate::error::TrainingError;
-use crate::shuffle::permutation;
+use crate::generated_replies::{GeneratedReply, RenderedPrompt, generate_replies, hex};
+use crate::shuffle::{numbered_permutation, permutation};
 use cache::ReplyCache;
 use clawhost_config::TrainingOptions;
 use prompts::PromptSet;
@@ -26,11 +28,13 @@ pub(crate) use prompts::questions;
 
 /// One prompt in this many is held out from training.
 const HELD_OUT_EVERY: usize = 8;
+/// Separates the draws of the prompts that the policy replies to from others of the same seed.
+const POLICY_DRAWS: u64 = 0x706f_6c69;
 
 /// A reply to rehearse.
 #[derive(Debug, Clone)]
 pub(crate) struct RehearsedReply {
-    pub(crate) reply: BaseReply,
+    pub(crate) reply: GeneratedReply,
     /// The policy's prompt where it has experience in it; none without any, or if that would be too long.
     pub(crate) with_experience: Option<Vec<u32>>,
 }
@@ -42,12 +46,27 @@ pub(crate) struct RehearsalSet {
     pub(crate) train: Vec<RehearsedReply>,
     /// How many of them, at the start, are to explicit requests for the opposite of what the user's feedback asks for.
     pub(crate) contrary: usize,
+    /// How many of these the policy gave.
+    pub(crate) of_policy: usize,
     /// Replies to held-out prompts; empty if this version is not to be scored.
     pub(crate) held_out: Vec<RehearsedReply>,
     /// How many of them, at the start, are to such requests.
     pub(crate) held_out_contrary: usize,
     /// Digest of `train`.
     pub(crate) digest: String,
+}
+
+/// The step that rehearses.
+#[derive(Debug)]
+pub(crate) struct RehearsalStep<'a> {
+    /// The version that it makes.
+    pub(crate) version: u64,
+    /// The version that it starts from; none if that is the base model.
+    pub(crate) policy: Option<&'a LoadedVersion>,
+    /// What the user asks for.
+    pub(crate) feedback: &'a [String],
+    /// Texts that take turns in the system messages of the prompts.
+    pub(crate) experience: &'a [String],
 }
 
 /// The prompts in the order in which they get replies, and the replies so far.
@@ -86,8 +105,8 @@ impl Rehearsal {
         }))
     }
 
-    /// The replies for the step that makes `version`, with explicit requests for the opposite of what `feedback` asks for.
-    /// Their prompts take turns with the texts of `experience`. Lets the base model give the replies that are missing.
+    /// The replies for a step, with explicit requests for the opposite of what its feedback asks for. Lets the base model give the
+    /// replies that are missing, and the policy its own.
     ///
     /// # Errors
     /// The engine gives no reply now, or the cache cannot be written; the step's samples stay queued.
@@ -95,13 +114,12 @@ impl Rehearsal {
         &mut self,
         engine: &Engine,
         options: &TrainingOptions,
-        version: u64,
-        feedback: &[String],
-        experience: &[String],
+        step: &RehearsalStep<'_>,
         stop: &AtomicBool,
     ) -> Result<RehearsalSet, TrainingError> {
+        let version = step.version;
         let rehearsal = &options.rehearsal;
-        let active = self.set.contrary_sections(feedback);
+        let active = self.set.contrary_sections(step.feedback);
         let steps = usize::try_from(version.saturating_sub(1)).unwrap_or(usize::MAX);
         let count = steps
             .saturating_mul(rehearsal.new_replies)
@@ -122,23 +140,32 @@ impl Rehearsal {
                 replies = missing.len(),
                 "the base model replies to rehearsal prompts"
             );
-            let replies = generate_replies(engine, options, &missing, stop)?;
+            let base = LoadedVersion::base(engine.model());
+            let replies = generate_replies(engine, options, &base, &missing, stop)?;
             self.cache.add(replies)?;
         }
+        let experience = step.experience;
+        let rehearse = |at: usize, prompt: &RenderedPrompt, reply: GeneratedReply| {
+            let text = experience.get(at % experience.len().max(1));
+            RehearsedReply {
+                with_experience: text
+                    .and_then(|text| prompt.with_experience(engine, text, reply.token_ids.len())),
+                reply,
+            }
+        };
         let load = |selected: &Selected| -> Vec<RehearsedReply> {
             let reply = |(at, prompt): (usize, &RenderedPrompt)| {
                 let reply = self.cache.get(&prompt.key).expect("its reply was added");
-                let text = experience.get(at % experience.len().max(1));
-                RehearsedReply {
-                    with_experience: text.and_then(|text| {
-                        prompt.with_experience(engine, text, reply.token_ids.len())
-                    }),
-                    reply: reply.clone(),
-                }
+                rehearse(at, prompt, reply.clone())
             };
             selected.prompts.iter().enumerate().map(reply).collect()
         };
-        let replies = load(&train);
+        let mut replies = load(&train);
+        let of_policy = policy_replies(engine, options, step, &train, stop)?;
+        let policy_count = of_policy.len();
+        for (at, reply) in of_policy {
+            replies[at] = rehearse(at, &train.prompts[at], reply);
+        }
         let mut digest = Sha256::new();
         for RehearsedReply { reply, .. } in &replies {
             digest.update(&reply.key);
@@ -149,6 +176,7 @@ impl Rehearsal {
         Ok(RehearsalSet {
             digest: hex(digest),
             contrary: train.contrary,
+            of_policy: policy_count,
             held_out: load(&held_out),
             held_out_contrary: held_out.contrary,
             train: replies,
@@ -182,6 +210,29 @@ impl Rehearsal {
         prompts.extend(render_all(engine, options, texts(false), count - contrary));
         Selected { prompts, contrary }
     }
+}
+
+/// Replies of the step's policy to some of the explicit requests for the opposite, with their places among the selected prompts.
+fn policy_replies(
+    engine: &Engine,
+    options: &TrainingOptions,
+    step: &RehearsalStep<'_>,
+    selected: &Selected,
+    stop: &AtomicBool,
+) -> Result<Vec<(usize, GeneratedReply)>, TrainingError> {
+    let Some(policy) = step.policy else {
+        return Ok(Vec::new());
+    };
+    let number = usize::try_from(step.version).unwrap_or(usize::MAX);
+    let mut drawn = numbered_permutation(selected.contrary, options.seed ^ POLICY_DRAWS, number);
+    drawn.truncate(options.rehearsal.policy_replies);
+    let prompts: Vec<&RenderedPrompt> = drawn.iter().map(|at| &selected.prompts[*at]).collect();
+    let replies = generate_replies(engine, options, policy, &prompts, stop)?;
+    let keyed = replies.into_iter().map(|mut reply| {
+        reply.key = format!("{}/{}", reply.key, policy.digest());
+        reply
+    });
+    Ok(drawn.into_iter().zip(keyed).collect())
 }
 
 /// A share of a count, rounded up.

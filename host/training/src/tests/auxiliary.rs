@@ -405,6 +405,50 @@ fn rehearsal_asks_for_the_opposite_of_what_is_learned() {
 }
 
 #[test]
+fn the_policy_replies_anew_to_some_requests_for_the_opposite() {
+    let run = |restart: bool| {
+        let mut fixture = Fixture::new();
+        // The complaints about the rejected replies are "shorter".
+        fixture.redo();
+        fixture.redo();
+        let mut options = with_rehearsal(&fixture, with_pairs(PairLoss::Dpo));
+        let file = fixture.data().join("prompts.txt");
+        let contrary = "# contrary to: shorter\nxw\nwvu\nuts\nsrq\nqpo\nonm\n#\nghij\nhijk\nijkl\njklm\nklmn\nlmno\n";
+        std::fs::write(&file, contrary).unwrap();
+        options.rehearsal.first_replies = 8;
+        options.rehearsal.policy_replies = 3;
+        let mut trainer = fixture.trainer(&options);
+        let first = trainer.step(10).unwrap().unwrap();
+        assert_eq!(first.outcome, StepOutcome::Published, "{:?}", first.reason);
+        let first = &first.metrics["rehearsal"];
+        assert!(first.get("of_policy").is_none(), "the base model: {first}");
+        let path = fixture.data().join("rehearsal.jsonl");
+        let kept = |path| std::fs::read_to_string(path).unwrap().lines().count();
+        let before = kept(&path);
+        let policy = fixture.engine.active().digest().to_owned();
+        if restart {
+            fixture.restart();
+            trainer = fixture.trainer(&options);
+        }
+        fixture.redo();
+        let second = trainer.step(11).unwrap().unwrap();
+        assert_eq!(second.outcome, StepOutcome::Published);
+        let second = second.metrics["rehearsal"].clone();
+        assert_eq!(second["of_policy"], 3, "{second}");
+        let keys = second["used"].as_array().unwrap().iter();
+        let keys: Vec<&str> = keys.map(|key| key.as_str().unwrap()).collect();
+        let of_policy = keys.iter().filter(|key| key.contains('/'));
+        for key in of_policy.clone() {
+            assert!(key.ends_with(&policy), "{key} of {policy}");
+        }
+        assert!(of_policy.count() > 0, "{keys:?}");
+        assert!(kept(&path) <= before + 4, "only the base model's are kept");
+        (fixture.engine.active().digest().to_owned(), second)
+    };
+    assert_eq!(run(false), run(true));
+}
+
+#[test]
 fn the_base_model_replies_and_is_compared_with_whatever_was_learned() {
     let mut fixture = Fixture::new();
     fixture.redo();

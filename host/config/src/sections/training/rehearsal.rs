@@ -55,6 +55,10 @@ pub struct RehearsalOptions {
     pub first_replies: usize,
     /// Replies that the base model adds before each further step, until each prompt has one. Default 4.
     pub new_replies: usize,
+    /// Explicit requests for the opposite that the policy replies to anew before each step, in place of the base model: what it
+    /// begins to say where a wish is learned too widely is corrected there. 0 = none. Default 0; 32 for models of at least 50
+    /// million parameters.
+    pub policy_replies: usize,
     /// Report the divergence on held-out prompts every this many versions. Default 1.
     pub report_every: u64,
     /// Held-out prompts that are scored, at most. Default 8.
@@ -78,6 +82,7 @@ impl Default for RehearsalOptions {
             prompts_file: None,
             first_replies: 16,
             new_replies: 4,
+            policy_replies: 0,
             report_every: 1,
             held_out: 8,
             max_kl: 0.0,

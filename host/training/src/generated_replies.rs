@@ -1,5 +1,5 @@
-//! Lets the base model reply to prompts, through the serving engine, for losses on its replies ([`crate::rehearsal`],
-//! [`crate::few_shot`]). Keeps no reply.
+//! Lets the base model or the policy reply to prompts, through the serving engine, for losses on these replies
+//! ([`crate::rehearsal`], [`crate::few_shot`]). Keeps no reply.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -20,10 +20,10 @@ const TEMPLATE_TIME: i64 = 1_767_225_600;
 /// interrupted gets the replies that it would have got, also where rounding depends on the shape of a step.
 const CONCURRENT: usize = 8;
 
-/// A reply of the base model.
+/// A reply to a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct BaseReply {
-    /// Key of the reply: a digest of base model, prompt tokens, length limit and seed.
+pub(crate) struct GeneratedReply {
+    /// Key of the reply: a digest of base model, prompt tokens, length limit and seed; of a reply of the policy, with its digest.
     pub(crate) key: String,
     pub(crate) prompt_ids: Vec<u32>,
     pub(crate) token_ids: Vec<u32>,
@@ -104,24 +104,25 @@ fn longest_sequence(engine: &Engine) -> usize {
     engine.max_request_tokens().min(engine.context())
 }
 
-/// The base model's replies to these prompts.
+/// The replies of a version to these prompts.
 ///
 /// # Errors
 /// The engine rejects a request or a reply fails, or training is stopped.
 pub(crate) fn generate_replies(
     engine: &Engine,
     options: &TrainingOptions,
+    version: &LoadedVersion,
     prompts: &[&RenderedPrompt],
     stop: &AtomicBool,
-) -> Result<Vec<BaseReply>, TrainingError> {
+) -> Result<Vec<GeneratedReply>, TrainingError> {
     let mut replies = Vec::with_capacity(prompts.len());
     for group in prompts.chunks(CONCURRENT) {
-        let requests = group.iter().map(|prompt| request(engine, options, prompt));
+        let requests = group.iter().map(|prompt| request(options, version, prompt));
         let running = engine
             .generate_together(requests.collect())
-            .map_err(|error| TrainingError::BaseReplies(error.to_string()))?;
+            .map_err(|error| TrainingError::Replies(error.to_string()))?;
         for (prompt, generation) in group.iter().zip(running) {
-            replies.push(BaseReply {
+            replies.push(GeneratedReply {
                 key: prompt.key.clone(),
                 prompt_ids: prompt.prompt_ids.clone(),
                 token_ids: read_reply(engine, generation, stop)?,
@@ -131,7 +132,11 @@ pub(crate) fn generate_replies(
     Ok(replies)
 }
 
-fn request(engine: &Engine, options: &TrainingOptions, prompt: &RenderedPrompt) -> GenerateRequest {
+fn request(
+    options: &TrainingOptions,
+    version: &LoadedVersion,
+    prompt: &RenderedPrompt,
+) -> GenerateRequest {
     let seed = u64::from_str_radix(&prompt.key[..16], 16).expect("a digest is hexadecimal");
     GenerateRequest {
         prompt: prompt.prompt_ids.clone(),
@@ -141,7 +146,7 @@ fn request(engine: &Engine, options: &TrainingOptions, prompt: &RenderedPrompt) 
             max_tokens: options.rehearsal.max_tokens,
             ..SamplingParams::default()
         },
-        version: LoadedVersion::base(engine.model()),
+        version: version.clone(),
         priority: Priority::Training,
         user: None,
     }
@@ -160,7 +165,7 @@ fn read_reply(
             Event::Finished(_) => {}
             Event::Failed(_) if engine.is_shutting_down() => return Err(TrainingError::Stopped),
             Event::Failed(reason) => {
-                return Err(TrainingError::BaseReplies(reason.to_string()));
+                return Err(TrainingError::Replies(reason.to_string()));
             }
         }
         if stop.load(Ordering::Relaxed) {
@@ -168,9 +173,7 @@ fn read_reply(
         }
     }
     if ids.is_empty() {
-        return Err(TrainingError::BaseReplies(
-            "a reply has no tokens".to_owned(),
-        ));
+        return Err(TrainingError::Replies("a reply has no tokens".to_owned()));
     }
     Ok(ids)
 }
