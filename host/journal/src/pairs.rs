@@ -72,9 +72,9 @@ pub struct PairQuery {
     pub max_tokens: usize,
     /// Pairs to return, at most.
     pub limit: usize,
-    /// Nothing older than this many newest accepted redos of the owner; 0 = all. A complaint that no accepted reply follows
-    /// does not count: it says nothing of what is wanted instead.
-    pub newest_redos: usize,
+    /// Only replies that were accepted after the first of this many newest complaints of the owner; 0 = all. Further complaints
+    /// of a pair do not count.
+    pub newest_complaints: usize,
 }
 
 impl Journal {
@@ -86,23 +86,30 @@ impl Journal {
     pub fn preference_pairs(&self, query: &PairQuery) -> Result<Vec<PreferencePair>, JournalError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(&rated_turn_sql(
-                "AND s.reward > 0 AND t.received_ms >= ?1 AND t.owner IS ?3
+                "AND s.reward <> 0 AND t.received_ms >= ?1 AND t.owner IS ?3
                  AND t.id > (SELECT COALESCE(MAX(id), 0) FROM turns) - ?2
                  ORDER BY t.id DESC",
             ))?;
             let mut rows = statement.query((query.since_ms, MAX_SCANNED_TURNS, &query.owner))?;
             let mut pairs = Vec::new();
-            let mut redos = 0;
-            while pairs.len() < query.limit
-                && (query.newest_redos == 0 || redos < query.newest_redos)
-            {
+            let mut complaints = 0;
+            while pairs.len() < query.limit {
                 let Some(row) = rows.next()? else { break };
-                let Some(turns) = run_before(conn, &RatedTurn::from_row(row)?)? else {
+                let turn = RatedTurn::from_row(row)?;
+                if turn.reward < 0.0 && !(turn.complained && query.newest_complaints > 0) {
+                    continue;
+                }
+                let Some(turns) = run_before(conn, &turn)? else {
                     continue;
                 };
-                let is_redo = turns.rejected.is_some();
-                redos += usize::from(is_redo);
-                if (query.with_kept || is_redo)
+                if turn.reward < 0.0 {
+                    complaints += usize::from(turns.rejected.is_none());
+                    if complaints == query.newest_complaints {
+                        break;
+                    }
+                    continue;
+                }
+                if (query.with_kept || turns.rejected.is_some())
                     && let Some(pair) = load_pair(conn, turns, query.max_tokens)?
                 {
                     pairs.push(pair);

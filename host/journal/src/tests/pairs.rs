@@ -80,7 +80,7 @@ impl Conversation {
             since_ms: 0,
             max_tokens,
             limit,
-            newest_redos: 0,
+            newest_complaints: 0,
         };
         self.journal.preference_pairs(&query).unwrap()
     }
@@ -152,7 +152,7 @@ fn pairs_come_newest_first_within_the_limits() {
         since_ms: 1_001,
         max_tokens: 100,
         limit: 9,
-        newest_redos: 0,
+        newest_complaints: 0,
     };
     assert!(talk.journal.preference_pairs(&later).unwrap().is_empty());
 }
@@ -171,7 +171,7 @@ fn a_reply_accepted_at_once_is_kept_without_a_rejected_one() {
 }
 
 #[test]
-fn later_redos_set_older_replies_aside() {
+fn later_complaints_set_older_replies_aside() {
     let talk = Conversation::new();
     let [_, _, old] = talk.redo();
     let kept = talk.turn(None);
@@ -182,21 +182,23 @@ fn later_redos_set_older_replies_aside() {
     let open = talk.turn(None);
     talk.turn(Some(open));
     talk.judge(open, -1.0);
-    let accepted = |newest_redos| -> Vec<TurnId> {
+    let accepted = |newest_complaints| -> Vec<TurnId> {
         let query = PairQuery {
             with_kept: true,
             owner: None,
             since_ms: 0,
             max_tokens: 100,
             limit: 9,
-            newest_redos,
+            newest_complaints,
         };
         let pairs = talk.journal.preference_pairs(&query).unwrap();
         pairs.iter().map(|pair| pair.turns.accepted).collect()
     };
     assert_eq!(accepted(0), [new, kept, old]);
-    assert_eq!(accepted(1), [new]);
-    assert_eq!(accepted(2), [new, kept, old]);
+    assert_eq!(accepted(1), []);
+    // The second complaint of a conversation is about the same wish.
+    assert_eq!(accepted(2), [new]);
+    assert_eq!(accepted(3), [new, kept, old]);
 }
 
 #[test]

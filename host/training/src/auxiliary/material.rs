@@ -50,7 +50,7 @@ impl AuxiliaryMaterial {
                 since_ms: started_ms.saturating_sub(max_age),
                 max_tokens: max_sample_tokens(options, config.max_position_embeddings),
                 limit: options.pairs.window,
-                newest_redos: options.pairs.newest_redos,
+                newest_complaints: options.pairs.newest_complaints,
             })?;
             let known = |id: &u32| (*id as usize) < config.vocab_size;
             pairs.retain(|pair| {

@@ -3,8 +3,8 @@
 use clawhost_chat::Message;
 use clawhost_engine::{Candidates, Sequence};
 use clawhost_journal::{
-    Completion, Finish, NewSample, NextState, PromptExperience, SampleProvenance, StepOutcome,
-    TurnId, VerdictOutcome, VerdictRecord,
+    Completion, Finish, NewSample, NextState, PromptExperience, ReleaseChange, SampleProvenance,
+    StepOutcome, TurnId, VerdictOutcome, VerdictRecord,
 };
 use clawhost_plugins::{Grants, HostOptions, PluginHost, PluginHostConfig, Profile};
 
@@ -404,6 +404,18 @@ fn rehearsal_asks_for_the_opposite_of_what_is_learned() {
     assert!(rehearsal > 1e-3 * pairs, "{pairs} {rehearsal}");
 }
 
+/// Options with which the policy replies to three prompts that are contrary to "shorter".
+fn with_policy_replies(fixture: &Fixture) -> TrainingOptions {
+    let mut options = with_rehearsal(fixture, with_pairs(PairLoss::Dpo));
+    let file = fixture.data().join("prompts.txt");
+    let contrary = "# contrary to: shorter\nxw\nwvu\nuts\nsrq\nqpo\nonm\n";
+    let general = "#\nghij\nhijk\nijkl\njklm\nklmn\nlmno\n";
+    std::fs::write(&file, format!("{contrary}{general}")).unwrap();
+    options.rehearsal.first_replies = 8;
+    options.rehearsal.policy_replies = 3;
+    options
+}
+
 #[test]
 fn the_policy_replies_anew_to_some_requests_for_the_opposite() {
     let run = |restart: bool| {
@@ -411,12 +423,7 @@ fn the_policy_replies_anew_to_some_requests_for_the_opposite() {
         // The complaints about the rejected replies are "shorter".
         fixture.redo();
         fixture.redo();
-        let mut options = with_rehearsal(&fixture, with_pairs(PairLoss::Dpo));
-        let file = fixture.data().join("prompts.txt");
-        let contrary = "# contrary to: shorter\nxw\nwvu\nuts\nsrq\nqpo\nonm\n#\nghij\nhijk\nijkl\njklm\nklmn\nlmno\n";
-        std::fs::write(&file, contrary).unwrap();
-        options.rehearsal.first_replies = 8;
-        options.rehearsal.policy_replies = 3;
+        let options = with_policy_replies(&fixture);
         let mut trainer = fixture.trainer(&options);
         let first = trainer.step(10).unwrap().unwrap();
         assert_eq!(first.outcome, StepOutcome::Published, "{:?}", first.reason);
@@ -446,6 +453,34 @@ fn the_policy_replies_anew_to_some_requests_for_the_opposite() {
         (fixture.engine.active().digest().to_owned(), second)
     };
     assert_eq!(run(false), run(true));
+}
+
+#[test]
+fn the_policy_that_a_step_starts_from_replies_though_another_version_is_pinned() {
+    let mut fixture = Fixture::new();
+    let options = with_policy_replies(&fixture);
+    let mut trainer = fixture.trainer(&options);
+    let mut step = |now| {
+        fixture.redo();
+        let policy = trainer.digest().to_owned();
+        let step = trainer.step(now).unwrap().unwrap();
+        assert_eq!(step.outcome, StepOutcome::Published, "{:?}", step.reason);
+        if now == 10 {
+            let pin = ReleaseChange::Pin(1);
+            trainer.publisher.apply(pin, None).unwrap();
+        }
+        (policy, step.metrics["rehearsal"]["used"].clone())
+    };
+    let [_, _, (policy, used)] = [10, 11, 12].map(&mut step);
+    assert_eq!(fixture.engine.active().version, 1);
+    assert_ne!(policy, fixture.engine.active().digest());
+    let used = used.as_array().unwrap().iter();
+    let of_policy: Vec<&str> = used
+        .filter_map(|key| key.as_str().unwrap().split_once('/'))
+        .map(|(_, digest)| digest)
+        .collect();
+    assert!(!of_policy.is_empty());
+    assert!(of_policy.iter().all(|digest| *digest == policy));
 }
 
 #[test]

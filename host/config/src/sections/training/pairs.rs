@@ -50,9 +50,9 @@ pub struct PairOptions {
     pub per_update: usize,
     /// Newest pairs that an update draws from. Default 64.
     pub window: usize,
-    /// What is older than this many newest accepted redos is not used, so that a wish that is taken back does not keep training; 0 = no
-    /// limit. Default 12.
-    pub newest_redos: usize,
+    /// Only replies that were accepted after the first of this many newest complaints are used, so that a wish that is taken back
+    /// does not keep training; 0 = no limit. Default 12.
+    pub newest_complaints: usize,
     /// Pairs whose accepted reply is older are not used. Default "90d".
     #[serde(with = "crate::DurationText")]
     pub max_age: Duration,
@@ -68,7 +68,7 @@ impl Default for PairOptions {
             max_reward_margin: 5.0,
             per_update: 6,
             window: 64,
-            newest_redos: 12,
+            newest_complaints: 12,
             max_age: Duration::from_secs(90 * 86_400),
         }
     }
