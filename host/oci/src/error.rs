@@ -23,6 +23,14 @@ pub enum OciError {
         /// The reference with the digest that the registry has under this tag.
         pinned: String,
     },
+    /// An annotation does not have a file.
+    #[error(
+        "its annotation {annotation} is not the base64 of a text; push with --annotation \"{annotation}=$(base64 -w0 FILE)\""
+    )]
+    Annotation {
+        /// Name of the annotation.
+        annotation: &'static str,
+    },
     /// The registry, or the host of a redirect or token service, cannot be reached.
     #[error(
         "cannot reach {host}: {cause}; check the name and the network, the registry is needed until the component is cached"

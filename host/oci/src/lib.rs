@@ -17,6 +17,7 @@
 //! assert!(matches!(error, OciError::Reference { .. }));
 //! ```
 
+mod annotation;
 mod blob_cache;
 mod credentials;
 mod digest;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
+use crate::annotation::file_text;
 use crate::blob_cache::BlobCache;
 use crate::digest::Digest;
 use crate::error::OciError;
@@ -14,7 +15,7 @@ use crate::signature;
 
 /// Largest manifest. The specification makes registries accept 4 MiB; that of a component has a few hundred bytes.
 const MAX_MANIFEST: u64 = 1 << 20;
-/// The annotation of the manifest that has the text of the component's `plugin.toml`.
+/// The annotation of the manifest that has the component's `plugin.toml`, in base64.
 const PLUGIN_TOML: &str = "io.clawhost.plugin-toml";
 
 /// A component that was pulled and checked.
@@ -67,7 +68,7 @@ impl Puller {
             }
             Ok(Artifact {
                 component,
-                plugin_toml: manifest.annotations.get(PLUGIN_TOML).cloned(),
+                plugin_toml: plugin_toml(&manifest)?,
             })
         })
     }
@@ -82,7 +83,7 @@ impl Puller {
         block_on(async {
             let mut registry = Registry::new(&reference, &self.options);
             let manifest = self.fetch_manifest(&reference, &mut registry).await?;
-            Ok(manifest.annotations.get(PLUGIN_TOML).cloned())
+            plugin_toml(&manifest)
         })
     }
 
@@ -155,6 +156,12 @@ impl Puller {
         self.cache.store(digest, bytes);
         Ok(())
     }
+}
+
+/// Text of the `plugin.toml` that a manifest has.
+fn plugin_toml(manifest: &Manifest) -> Result<Option<String>, OciError> {
+    let value = manifest.annotations.get(PLUGIN_TOML);
+    value.map(|value| file_text(PLUGIN_TOML, value)).transpose()
 }
 
 /// Runs a pull on a thread of its own, because the caller's may be one of a runtime, which must not block on another.

@@ -8,6 +8,8 @@
 mod registry;
 mod signing;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use std::fs;
 use std::path::Path;
 
@@ -41,7 +43,10 @@ fn rejection(puller: &Puller, reference: &str) -> (OciError, String) {
 fn a_component_is_pulled_once_with_a_token_and_then_works_offline() {
     let (cache, registry) = (TempDir::new().unwrap(), Registry::start(Access::Token));
     let text = "[wants]\nmodels = [\"judge\"]";
-    let reference = registry.push(COMPONENT, &json!({"io.clawhost.plugin-toml": text}));
+    let reference = registry.push(
+        COMPONENT,
+        &json!({"io.clawhost.plugin-toml": STANDARD.encode(text)}),
+    );
     let first = puller(cache.path());
     // Commands pull within a runtime's context.
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -1,5 +1,7 @@
 //! Components must be signed by a trusted key, if there are trusted keys.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use clawhost_config::OciConfig;
 use clawhost_oci::{OciError, PullOptions, Puller};
 use serde_json::{Value, json};
@@ -23,7 +25,7 @@ MnrgRKCKB0W+48m2i4XAGoMQKfgqWv6dbDzC/sUKzBw4w7+YfhBuGl9curJ7/SYtE1hdsUr7GNERTi2e
 ";
 
 fn signed(signature: &str) -> Value {
-    json!({"io.clawhost.minisign": signature})
+    json!({"io.clawhost.minisign": STANDARD.encode(signature)})
 }
 
 fn trusting(cache: &TempDir, keys: &[&str]) -> Puller {
@@ -67,7 +69,7 @@ fn other_components_are_rejected_also_from_the_cache() {
     assert!(message.contains("plugins.oci.trusted_keys"), "{message}");
     for (reference, reason) in [
         (&by_other, "by a key that is not trusted"),
-        (&broken, "not the text of a .minisig file"),
+        (&broken, "not a .minisig file"),
         (&comment, "does not match the component"),
         (&replayed, "does not match the component"),
     ] {
@@ -75,6 +77,16 @@ fn other_components_are_rejected_also_from_the_cache() {
         assert!(matches!(error, OciError::Signature { .. }), "{message}");
         assert!(message.contains(reason), "{message}");
     }
+}
+
+#[test]
+fn a_signature_that_is_not_in_base64_is_rejected_with_the_option_that_pushes_it() {
+    let (cache, registry) = (TempDir::new().unwrap(), Registry::start(Access::Open));
+    let plain = registry.push(COMPONENT, &json!({"io.clawhost.minisign": SIGNATURE}));
+    let (error, message) = rejection(&trusting(&cache, &[KEY]), &plain);
+    assert!(matches!(error, OciError::Annotation { .. }), "{message}");
+    let option = "--annotation \"io.clawhost.minisign=$(base64 -w0 FILE)\"";
+    assert!(message.contains(option), "{message}");
 }
 
 #[test]
