@@ -629,7 +629,7 @@ impl Trainer {
 }
 
 /// The adapter of a state as a version that the engine can serve, though it may not be the active one: it is pinned, or an owner's.
-/// None for the base model.
+/// None before the first step, when nothing was learned from the user yet.
 fn load_policy(
     engine: &Engine,
     current: &TrainerState,

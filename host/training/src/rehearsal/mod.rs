@@ -5,7 +5,7 @@
 //! the data directory. How many prompts a step uses is a function of the version that it makes, and which ones a function of
 //! the feedback in the journal: explicit requests for the opposite of what it asks for come first, since these are what a
 //! wish that is learned too widely breaks. The policy replies to some of these anew before each step: on-policy distillation
-//! (Agarwal et al. 2024, arXiv 2306.13649) corrects what the policy begins to say and the base model never would. This module
+//! (Agarwal et al. 2024, arXiv 2306.13649) corrects what the policy begins to say and the base model seldom would. This module
 //! computes no loss.
 
 mod cache;
@@ -61,7 +61,7 @@ pub(crate) struct RehearsalSet {
 pub(crate) struct RehearsalStep<'a> {
     /// The version that it makes.
     pub(crate) version: u64,
-    /// The version that it starts from; none if that is the base model.
+    /// The recorded version that it starts from; none before the first step.
     pub(crate) policy: Option<&'a LoadedVersion>,
     /// What the user asks for.
     pub(crate) feedback: &'a [String],
