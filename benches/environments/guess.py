@@ -6,7 +6,8 @@ behind HTTP, as the environment servers of other programs are.
     python3 benches/environments/guess.py --clawhost target/release/clawhost [--rounds 3] [--cpu 0]
 
 The same action is repeated; an episode that ends is graded, and another begins. Everything runs on one core (`taskset`), the
-Python class with its caller. Programs take turns, so that other load affects all of them. Prints one line of JSON.
+Python class with its caller. In each round programs take five turns each, so that other load affects all of them. Prints one line
+of JSON: medians of the rounds, and each round's ratio.
 """
 
 import argparse
@@ -30,6 +31,8 @@ ACTION = {
     "content": "",
     "tool_calls": [{"id": "call-1", "type": "function", "function": {"name": "guess", "arguments": '{"number": 101}'}}],
 }
+# What each program does in a round, in so many parts.
+TURNS = 5
 # Out of the range, so that an episode has all of its steps.
 TASK = {"id": "g", "instruction": "Play with me.", "tries": 100}
 
@@ -149,23 +152,29 @@ def main():
         return serve_http()
     os.sched_setaffinity(0, {arguments.cpu})
     measured = {
-        "component": lambda: component(arguments.clawhost, 300_000),
-        "python, same process": lambda: in_process(200_000),
-        "python, pipe": lambda: pipe(30_000),
-        "python, HTTP": lambda: over_http(5_000),
+        "component": lambda: component(arguments.clawhost, 60_000),
+        "python, same process": lambda: in_process(40_000),
+        "python, pipe": lambda: pipe(6_000),
+        "python, HTTP": lambda: over_http(1_000),
     }
     figures = {name: [] for name in measured}
     for _ in range(arguments.rounds):
-        for name, measure in measured.items():
-            figures[name].append(measure())
-    own = figures["component"]
-    print(json.dumps({
-        name: {
+        turns = {name: [] for name in measured}
+        for _ in range(TURNS):
+            for name, measure in measured.items():
+                turns[name].append(measure())
+        for name, found in turns.items():
+            # Each turn has as many steps, so this is all steps over all of their time.
+            figures[name].append(statistics.harmonic_mean(found))
+    result = {}
+    for name, found in figures.items():
+        ratios = [round(own / other, 2) for own, other in zip(figures["component"], found)]
+        result[name] = {
             "steps_per_second": round(statistics.median(found)),
-            "component_is_faster_by": round(statistics.median(a / b for a, b in zip(own, found)), 2),
+            "component_is_faster_by": statistics.median(ratios),
+            "in_each_round": ratios,
         }
-        for name, found in figures.items()
-    }))
+    print(json.dumps(result))
 
 
 main()

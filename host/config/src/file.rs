@@ -13,8 +13,9 @@ use crate::sections::training::TrainableParameters;
 /// Defaults for the embedded model. It is a thousand times smaller than the models the general defaults are made for,
 /// so it takes a higher learning rate and smaller batches, and a demo is quick. At a constant 2e-3 it learns a style
 /// within a dozen conversations but soon loses its arithmetic, so the rate falls as replies are accepted. The teacher is
-/// the policy with the hint, compared on what it would have said. The KL penalty is k2: k3 grows with the exponential of a
-/// token's lost log-prob, so one such token would outweigh the whole batch.
+/// the policy with the hint, compared on what it would have said. Accepted replies at a small weight teach sooner, before the
+/// formatting that is asked for is lost; at a higher weight fewer fresh tasks are as wanted. The KL penalty is k2: k3 grows
+/// with the exponential of a token's lost log-prob, so one such token would outweigh the whole batch.
 pub(crate) const EMBEDDED_DEFAULTS: &str = r#"
 [training]
 method = "hybrid-divergence"
@@ -32,6 +33,9 @@ divergence = "jensen"
 [training.loss]
 kl_estimator = "k2"
 kl_coef = 0.05
+[training.pairs]
+loss = "sft"
+coef = 0.1
 [training.rehearsal]
 enabled = true
 prompts = "homework"

@@ -293,8 +293,12 @@ impl Engine {
 
     /// Maximum tokens of one request, prompt and reply: limited by the context length and the KV cache.
     pub fn max_request_tokens(&self) -> usize {
-        self.context()
-            .min(kv_cache_tokens(&**self.backend(), self.options()))
+        self.context().min(self.kv_cache_tokens())
+    }
+
+    /// Tokens that the KV cache holds.
+    pub fn kv_cache_tokens(&self) -> usize {
+        kv_cache_tokens(&**self.backend(), self.options())
     }
 
     /// Whether the engine rejects new requests because it is shutting down.

@@ -16,7 +16,6 @@ use super::handle::Engine;
 use super::loaded_version::LoadedVersion;
 use super::options::Priority;
 use super::request::{Event, GenerateRequest, Generation, SubmitError};
-use super::scheduler::kv_cache_tokens;
 use super::token_budget::prefill_budget;
 use crate::backend::BLOCK_TOKENS;
 use crate::sampling::SamplingParams;
@@ -191,7 +190,7 @@ pub fn measure_serving_versions(
     versions: &[LoadedVersion],
 ) -> Result<ServeMeasurement, MeasureError> {
     let needed = load.kv_cache_tokens(engine.options().max_num_batched_tokens);
-    let max = kv_cache_tokens(&**engine.backend(), engine.options());
+    let max = engine.kv_cache_tokens();
     if needed > max {
         let streams = load.streams;
         return Err(MeasureError::Memory {

@@ -189,11 +189,11 @@ where
     F: for<'a> FnOnce(&'a mut Store<CallState>) -> Work<'a, T>,
 {
     let limit = store.data().meter.limits().wall_time;
-    let started = Instant::now();
     let result = tokio::time::timeout(limit, work(store)).await;
+    let wall = store.data().started.elapsed();
     // A guest that learns in its last moment that a model or an exchange has run out of time may still answer
     // something. Its answer depends on the clock, so a deterministic call has no result any more.
-    let late = store.data().is_deterministic() && store.data().started.elapsed() >= limit;
+    let late = store.data().is_deterministic() && wall >= limit;
     let result = match result {
         Ok(Ok(value)) if !late => Ok(value),
         Ok(Err(stop)) if !late => Err(classify(stop, store)),
@@ -203,7 +203,7 @@ where
             stderr: store.data().stderr.tail(),
         }),
     };
-    receipt.wall_us = micros(started.elapsed());
+    receipt.wall_us = micros(wall);
     record_usage(receipt, store);
     log_problems(store.data(), receipt, result.as_ref().err());
     result

@@ -44,8 +44,7 @@ pub(crate) struct Identity {
     pub(crate) run_id: String,
     pub(crate) sample_id: String,
     pub(crate) attempt: u32,
-    /// Derived from the run's seed, the component, the sample and the attempt.
-    pub(crate) seed: u64,
+    pub(crate) run_seed: u64,
     pub(crate) settings: BTreeMap<String, String>,
 }
 
@@ -54,18 +53,33 @@ impl Identity {
     pub(crate) fn call_id(&self) -> String {
         format!("{}/{}/{}", self.run_id, self.sample_id, self.attempt)
     }
+
+    /// The call's seed: derived from the run's seed, the component, the sample and the attempt.
+    pub(crate) fn seed(&self, digest: &str) -> u64 {
+        let mut hash = Sha256::new();
+        hash.update(self.run_seed.to_le_bytes());
+        for part in [digest, &self.run_id, &self.sample_id] {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part.as_bytes());
+        }
+        hash.update(self.attempt.to_le_bytes());
+        let bytes = hash.finalize();
+        bytes
+            .iter()
+            .take(8)
+            .fold(0, |seed, byte| (seed << 8) | u64::from(*byte))
+    }
 }
 
 impl CallState {
     pub(crate) fn new(loaded: Arc<LoadedPlugin>, call: CallContext) -> CallState {
-        let seed = derive_seed(&loaded.digest, &call);
         CallState {
             meter: Meter::new(call.limits, loaded.profile),
             identity: Identity {
                 run_id: call.run_id,
                 sample_id: call.sample_id,
                 attempt: call.attempt,
-                seed,
+                run_seed: call.seed,
                 settings: call.settings,
             },
             started: Instant::now(),
@@ -120,19 +134,4 @@ impl CallState {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn derive_seed(digest: &str, call: &CallContext) -> u64 {
-    let mut hash = Sha256::new();
-    hash.update(call.seed.to_le_bytes());
-    for part in [digest, &call.run_id, &call.sample_id] {
-        hash.update((part.len() as u64).to_le_bytes());
-        hash.update(part.as_bytes());
-    }
-    hash.update(call.attempt.to_le_bytes());
-    let bytes = hash.finalize();
-    bytes
-        .iter()
-        .take(8)
-        .fold(0, |seed, byte| (seed << 8) | u64::from(*byte))
 }

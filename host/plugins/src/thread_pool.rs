@@ -49,18 +49,22 @@ impl PluginThreads {
     /// Runs work that calls plugins of this host on the threads that run their guests, so that no call is handed over
     /// from one thread to another and back: within the caller's task if that is on these threads already, and else in a
     /// task of its own. Dropping the future ends the work. A panic in it continues in the caller.
-    pub async fn run<T: Send + 'static>(
+    pub fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
-    ) -> T {
-        let handle = &self.pool.handle;
-        if Handle::try_current().is_ok_and(|here| here.id() == handle.id()) {
-            return Box::pin(work).await;
-        }
-        match AbortOnDrop(handle.spawn(work)).await {
-            Ok(done) => done,
-            // Not cancelled: only dropping this future does that, and the threads run while it borrows their handle.
-            Err(error) => resume_unwind(error.into_panic()),
+    ) -> impl Future<Output = T> + Send {
+        // Boxed here, where it was made: every other way moves all of it once more.
+        let work = Box::pin(work);
+        async move {
+            let handle = &self.pool.handle;
+            if Handle::try_current().is_ok_and(|here| here.id() == handle.id()) {
+                return work.await;
+            }
+            match AbortOnDrop(handle.spawn(work)).await {
+                Ok(done) => done,
+                // Not cancelled: only dropping this future does that, and the threads run while it borrows their handle.
+                Err(error) => resume_unwind(error.into_panic()),
+            }
         }
     }
 }

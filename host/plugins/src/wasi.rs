@@ -24,7 +24,7 @@ impl WasiView for CallState {
         let deterministic = self.is_deterministic();
         let ctx = self.wasi.get_or_insert_with(|| {
             closed_context(
-                self.identity.seed,
+                self.identity.seed(&self.loaded.digest),
                 deterministic,
                 self.stdout.clone(),
                 self.stderr.clone(),

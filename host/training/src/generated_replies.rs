@@ -16,9 +16,9 @@ use clawhost_config::TrainingOptions;
 const TEMPERATURE: f32 = 0.7;
 /// Time that chat templates see, in seconds since 1970, so that a prompt renders alike on each day.
 const TEMPLATE_TIME: i64 = 1_767_225_600;
-/// Replies that are generated at once. They start in the same step and without cached prefixes, so that a run that was
+/// Most replies that are generated at once. They start in the same step and without cached prefixes, so that a run that was
 /// interrupted gets the replies that it would have got, also where rounding depends on the shape of a step.
-const CONCURRENT: usize = 8;
+const CONCURRENT: usize = 32;
 
 /// A reply to a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,7 +116,19 @@ pub(crate) fn generate_replies(
     stop: &AtomicBool,
 ) -> Result<Vec<GeneratedReply>, TrainingError> {
     let mut replies = Vec::with_capacity(prompts.len());
-    for group in prompts.chunks(CONCURRENT) {
+    let room = Room {
+        replies: CONCURRENT.min(engine.options().max_num_seqs),
+        // Half of the cache stays for the traffic of people.
+        tokens: engine.kv_cache_tokens() / 2,
+    };
+    let most_tokens = |prompt: &&RenderedPrompt| {
+        (prompt.prompt_ids.len() + options.rehearsal.max_tokens as usize)
+            .min(longest_sequence(engine))
+    };
+    let mut rest = prompts;
+    while !rest.is_empty() {
+        let group;
+        (group, rest) = rest.split_at(room.prefix(rest.iter().map(most_tokens)));
         let requests = group.iter().map(|prompt| request(options, version, prompt));
         let running = engine
             .generate_together(requests.collect())
@@ -130,6 +142,24 @@ pub(crate) fn generate_replies(
         }
     }
     Ok(replies)
+}
+
+/// What replies that are generated at once may take.
+struct Room {
+    replies: usize,
+    tokens: usize,
+}
+
+impl Room {
+    /// How many of these, with so many tokens each, fit; at least one of them.
+    fn prefix(&self, tokens: impl Iterator<Item = usize>) -> usize {
+        let mut sum = 0;
+        let fitting = tokens.take(self.replies).take_while(|tokens| {
+            sum += tokens;
+            sum <= self.tokens
+        });
+        fitting.count().max(1)
+    }
 }
 
 fn request(
@@ -182,4 +212,22 @@ fn read_reply(
 pub(crate) fn hex(digest: Sha256) -> String {
     let bytes = digest.finalize();
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_at_once_are_limited_by_number_and_tokens() {
+        let room = Room {
+            replies: 3,
+            tokens: 10,
+        };
+        let fitting = |tokens: &[usize]| room.prefix(tokens.iter().copied());
+        assert_eq!(fitting(&[1, 1, 1, 1]), 3);
+        assert_eq!(fitting(&[5, 5, 1]), 2);
+        assert_eq!(fitting(&[9, 9]), 1);
+        assert_eq!(fitting(&[11, 1]), 1);
+    }
 }

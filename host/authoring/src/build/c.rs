@@ -19,7 +19,7 @@ pub(super) fn build(job: &Job<'_>) -> Result<(), AuthoringError> {
         // A library with functions to call, not a program with a `main`.
         "-mexec-model=reactor",
         "-std=c17",
-        "-Os",
+        "-O2",
         "-Wall",
         "-DNDEBUG",
         "-s",

@@ -29,8 +29,8 @@ pub struct EngineConfig {
     pub max_num_seqs: usize,
     /// Maximum number of waiting requests per priority; further ones get 429. Default 256.
     pub max_waiting_requests: usize,
-    /// Maximum number of prompt tokens in one step (chunked prefill). A step that also decodes takes at most three
-    /// prompt tokens per running request, or 32 if that is more. Default 512.
+    /// Maximum number of prompt tokens in one step (chunked prefill). A step in which the reply to a client gets a token takes
+    /// at most three prompt tokens per running request, or 32 if that is more. Default 512.
     pub max_num_batched_tokens: usize,
     /// Maximum size of the KV cache, for running requests and for cached prefixes. On the CPU blocks are allocated on demand
     /// and reused; on a GPU all are allocated at the start, on each of several GPUs. A prompt that does not fit is rejected; a reply ends when the

@@ -9,7 +9,6 @@ use crate::options::Priority;
 use crate::remote_backend::TokenSink;
 use crate::request::{GenerateRequest, Generation, SubmitError};
 use crate::sampling::SamplingError;
-use crate::scheduler::kv_cache_tokens;
 use crate::sequence::Sequence;
 
 impl Engine {
@@ -126,7 +125,7 @@ impl Engine {
         recorded: Option<Arc<[u32]>>,
     ) -> Result<(Sequence, Generation), SubmitError> {
         let tokenizer = Arc::clone(&self.inner.tokenizer);
-        let capacity = kv_cache_tokens(&**self.backend(), self.options());
+        let capacity = self.kv_cache_tokens();
         if request.prompt.len() >= capacity {
             return Err(SubmitError::KvCacheTooSmall {
                 prompt: request.prompt.len(),

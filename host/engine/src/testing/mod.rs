@@ -157,7 +157,7 @@ macro_rules! with_numeric_tests {
             adapters: sixty_four_rows_with_sixteen_adapters_match_running_alone;
             full: batch_of_full_copies_and_adapters_matches_running_alone, recorded_logprobs_of_a_full_copy_match_scoring, reply_finishes_on_the_full_copy_it_started_with, prefix_cache_does_not_keep_a_full_copy_alive, full_copy_of_another_shape_fails_only_its_request;
             training: forward_scores_equal_those_of_scoring, gradients_match_finite_differences, gradients_of_two_halves_are_those_of_the_whole, loss_falls_over_steps, updates_match_plain_adamw, restored_session_takes_the_same_next_step, continued_session_takes_the_same_next_step, weights_that_a_session_starts_from_stay_as_they_are, serving_beside_training_does_not_change_replies, passes_yield_to_requests_between_layers, invalid_training_input_is_rejected;
-            steps: batched_requests_match_running_alone, chunked_prefill_matches_unchunked, decoding_never_waits_for_more_than_one_chunk, prefill_budget_grows_with_the_batch, interactive_requests_preempt_teachers_which_then_resume, requests_of_one_priority_run_in_order_of_arrival, cancelled_request_frees_its_blocks_before_the_next_step;
+            steps: batched_requests_match_running_alone, chunked_prefill_matches_unchunked, decoding_never_waits_for_more_than_one_chunk, prefill_budget_grows_with_the_batch, prompts_have_the_whole_chunk_beside_replies_that_nobody_reads_as_they_grow, interactive_requests_preempt_teachers_which_then_resume, requests_of_one_priority_run_in_order_of_arrival, cancelled_request_frees_its_blocks_before_the_next_step;
         }
     };
 }

@@ -121,6 +121,26 @@ pub fn prefill_budget_grows_with_the_batch(suite: Suite) {
     }
 }
 
+pub fn prompts_have_the_whole_chunk_beside_replies_that_nobody_reads_as_they_grow(suite: Suite) {
+    for (priority, expected) in [
+        (Priority::Interactive, 32),
+        (Priority::Judge, 300),
+        (Priority::Training, 300),
+    ] {
+        let (mut scheduler, log) = with_log(suite, EngineOptions::default());
+        let _decoding = scheduler.admit(GenerateRequest {
+            priority,
+            ..request(prompt(4, 1), 1, 60)
+        });
+        scheduler.step();
+        let _long = scheduler.admit(request(prompt(300, 2), 2, 5));
+        scheduler.step();
+        let mut rows = log.lock().unwrap().pop().unwrap();
+        rows.sort_unstable();
+        assert_eq!(rows, [1, expected], "{priority:?}");
+    }
+}
+
 pub fn interactive_requests_preempt_teachers_which_then_resume(suite: Suite) {
     let mut scheduler = suite.scheduler(EngineOptions {
         max_num_seqs: 1,

@@ -12,7 +12,7 @@ impl context::Host for CallState {
             plugin: self.loaded.name.clone(),
             sample_id: self.identity.sample_id.clone(),
             attempt: self.identity.attempt,
-            seed: self.identity.seed,
+            seed: self.identity.seed(&self.loaded.digest),
             deterministic,
             // A remaining time would let the clock into a deterministic call.
             deadline_ms: (!deterministic).then(|| self.wall_left_ms()),

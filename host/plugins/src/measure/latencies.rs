@@ -30,6 +30,37 @@ pub struct CallLatencies {
     pub peak_bytes: u64,
 }
 
+impl CallLatencies {
+    /// Measurements that took turns with others, as one: calls per second over all of their time, and the medians of their
+    /// percentiles.
+    ///
+    /// # Panics
+    /// Without a turn.
+    pub fn of_turns(turns: &[CallLatencies]) -> CallLatencies {
+        let median = |value: fn(&CallLatencies) -> f64| {
+            let mut values: Vec<f64> = turns.iter().map(value).collect();
+            values.sort_by(f64::total_cmp);
+            values[values.len() / 2]
+        };
+        let calls = turns.iter().map(|turn| turn.calls).sum();
+        let seconds: f64 = turns
+            .iter()
+            .map(|turn| turn.calls as f64 / turn.per_second)
+            .sum();
+        CallLatencies {
+            concurrency: turns[0].concurrency,
+            calls,
+            failed: turns.iter().map(|turn| turn.failed).sum(),
+            p50_us: median(|turn| turn.p50_us),
+            p99_us: median(|turn| turn.p99_us),
+            run_p50_us: median(|turn| turn.run_p50_us),
+            run_p99_us: median(|turn| turn.run_p99_us),
+            per_second: calls as f64 / seconds,
+            peak_bytes: turns.iter().map(|turn| turn.peak_bytes).max().unwrap_or(0),
+        }
+    }
+}
+
 /// The outcome of one call.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CallOutcome {
@@ -148,6 +179,28 @@ mod tests {
         assert_eq!((spread.p50_us, spread.p99_us), (51.0, 100.0));
         assert_eq!((spread.run_p50_us, spread.run_p99_us), (25.0, 50.0));
         assert_eq!((spread.per_second, spread.peak_bytes), (50.0, 100));
+    }
+
+    #[test]
+    fn turns_are_summarized_over_all_of_their_time() {
+        let turn = |p50_us: f64, calls: usize, per_second: f64| CallLatencies {
+            concurrency: 2,
+            calls,
+            failed: 1,
+            p50_us,
+            p99_us: 2.0 * p50_us,
+            run_p50_us: p50_us,
+            run_p99_us: p50_us,
+            per_second,
+            peak_bytes: calls as u64,
+        };
+        let all = CallLatencies::of_turns(&[
+            turn(3.0, 100, 100.0),
+            turn(1.0, 50, 25.0),
+            turn(2.0, 150, 50.0),
+        ]);
+        assert_eq!((all.calls, all.failed, all.peak_bytes), (300, 3, 150));
+        assert_eq!((all.p50_us, all.p99_us, all.per_second), (2.0, 4.0, 50.0));
     }
 
     #[tokio::test]

@@ -36,10 +36,10 @@ const SLICES: usize = 10 * MEMORY_SAMPLES;
     after_help = "Examples:\n  clawhost bench plugins\n  clawhost bench plugins --rounds 1 --languages rust,c --json\n  clawhost bench plugins --rounds 1 --languages none --failing 1000000 --looping 1000\n\n\
     Every call runs in a fresh instance, with all limits, checks and its receipt, on the plugin threads, as the\n\
     calls of a judgement do. Calls that are handed over to these threads and back, as those of training are, have\n\
-    lines of their own. They alternate with a plain loop over wasmtime that only instantiates and calls, on the\n\
-    same threads and on an engine and a pool with the same settings; the overhead is the ratio of calls/s. For\n\
-    each language the judge of `clawhost plugin new` is built in a temporary directory; a language with missing\n\
-    tools is skipped and listed."
+    lines of their own. In each round they take ten turns with a plain loop over wasmtime that only instantiates\n\
+    and calls, on the same threads and on an engine and a pool with the same settings; the overhead is the ratio\n\
+    of calls/s. For each language the judge of `clawhost plugin new` is built in a temporary directory; a language\n\
+    with missing tools is skipped and listed."
 )]
 pub(super) struct PluginsArgs {
     /// Measured repetitions

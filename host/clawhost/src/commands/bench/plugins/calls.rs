@@ -10,6 +10,9 @@ use serde::Serialize;
 
 use crate::compiling;
 
+/// Turns of this host and of bare wasmtime in a round: what else happens on the machine meets both.
+const TURNS: usize = 10;
+
 /// Concurrent calls in the second measurement of each pair.
 pub(super) const MANY: usize = 256;
 
@@ -127,20 +130,31 @@ impl ComponentBench {
             Some(sample) => sample.clone(),
             None => self.sample.insert(sample(&self.plugins[0]).await?).clone(),
         };
+        let (here, handed_over) = (Callers::OnPluginThreads, Callers::OtherThreads);
         for &concurrency in concurrency {
             for plugin in self.plugins.clone() {
-                for callers in [Callers::OnPluginThreads, Callers::OtherThreads] {
-                    let measured =
-                        measure::measure_calls(&plugin, &sample, callers, concurrency, self.calls)
-                            .await;
-                    self.record(Runner::Host(plugin.profile(), callers), measured);
+                let profile = plugin.profile();
+                let host = |callers, calls| {
+                    measure::measure_calls(&plugin, &sample, callers, concurrency, calls)
+                };
+                let peer = self.peers.iter().find(|(of, _)| *of == profile);
+                let calls = self.calls.div_ceil(TURNS);
+                let (mut own, mut bare) = (Vec::new(), Vec::new());
+                for _ in 0..TURNS {
+                    own.push(host(here, calls).await);
+                    if let Some((_, peer)) = peer {
+                        let (peer, sample) = (peer.clone(), Arc::clone(&sample));
+                        let turn =
+                            async move { peer.judge_calls(&sample, concurrency, calls).await };
+                        bare.push(self.host.threads().run(turn).await);
+                    }
                 }
-            }
-            for (profile, peer) in self.peers.clone() {
-                let (sample, calls) = (Arc::clone(&sample), self.calls);
-                let measured = async move { peer.judge_calls(&sample, concurrency, calls).await };
-                let measured = self.host.threads().run(measured).await;
-                self.record(Runner::Bare(profile), measured);
+                let queued = host(handed_over, self.calls).await;
+                self.record(Runner::Host(profile, here), CallLatencies::of_turns(&own));
+                self.record(Runner::Host(profile, handed_over), queued);
+                if !bare.is_empty() {
+                    self.record(Runner::Bare(profile), CallLatencies::of_turns(&bare));
+                }
             }
         }
         Ok(())
