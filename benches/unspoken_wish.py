@@ -7,10 +7,10 @@
 
 Each arm and seed has a server of its own. The person asks everyday questions, never states the wish in advance, complains until
 a reply has the form (three replies at most), and says thanks. Between rounds of four conversations it waits until nothing is
-queued to be judged or trained. Afterwards explicit requests for the opposite, and for long texts, show what was forgotten. Questions,
-words and scorers are independent of those of `clawhost eval personalize`, whose person also wants the question answered.
+queued to be judged or trained. Afterwards explicit requests for the opposite and for long texts, and simple questions with one answer,
+show what was forgotten. Questions, words and scorers are independent of those of `clawhost eval personalize`, whose person also wants the question answered.
 
-`--report` prints a table in Markdown of what `--json` printed: scores of the first 12, last 12 and last 4 conversations, the opposite, and
+`--report` prints a table in Markdown of what `--json` printed: scores of the first 12, last 12 and last 4 conversations, the opposite, skills, and
 the conversations until three first replies in a row are as wanted; means with 95 % t intervals over the seeds.
 """
 
@@ -119,6 +119,17 @@ OPPOSITES = {
 }
 OTHERS = """How does a microwave work?|Why is the grass green?|What is a good way to learn the piano?|How do I boil an egg?
 What is the Eiffel Tower?|How do birds find their way?|Why do we need sleep?|What is a rainbow?""".replace("\n", "|").split("|")
+
+# Questions with one answer, and words of which a right reply has one. Asked for in a word, so that no wish is about them.
+SKILLS = """What is the capital of France? paris|What is the capital of Italy? rome|What is the capital of Japan? tokyo
+How many days has a week? seven 7|What colour is snow? white|Which planet do we live on? earth|What is frozen water called? ice
+What do bees make? honey|What is the opposite of hot? cold|What is the opposite of up? down|What is the opposite of early? late
+What is the opposite of big? small little|What is the opposite of happy? sad unhappy|What is the opposite of full? empty
+What is the opposite of open? closed close shut|What is the opposite of strong? weak|What is 2 plus 3? 5 five|What is 4 plus 4? 8 eight
+What is 10 minus 4? 6 six|What is 7 plus 2? 9 nine|What is 3 plus 3? 6 six|What is 9 minus 8? 1 one|What is 5 plus 5? 10 ten
+What is 20 minus 10? 10 ten|Is fire hot? yes|Can fish fly to the moon? no|Is the sun a star? yes|Do cows lay eggs? no|Is ice warm? no
+Do birds have wings? yes|Is a mouse bigger than an elephant? no|Is water wet? yes""".replace("\n", "|").split("|")
+SKILLS = [(question + "?", words.split()) for question, words in (line.split("? ") for line in SKILLS)]
 
 REHEARSAL = ["Write a detailed report about bridges.", "Explain step by step, at length, how to change a tyre.",
              "Write three paragraphs about the sun.", "Give me a long description of a castle.", "List ten fruits.",
@@ -240,6 +251,20 @@ def opposites(server, wish, memory):
     return statistics.mean(len(text.split()) >= 3 and WISHES[wish][0](text) == 0.0 for text in replies), words
 
 
+def skills(server, memory):
+    """The share of simple questions that are answered right: with a word of the answer, and for yes or no with the first of both."""
+    asked = [(f"{question} Answer in one word.", words) for question, words in SKILLS]
+    replies = [(server.ask(remembered(memory) + [{"role": "user", "content": text}], 24), words) for text, words in asked]
+    said = [(re.findall(r"[a-z]+|\d+", reply.lower()), words) for reply, words in replies]
+    right = lambda text, words: first_of(text, ["yes", "no"]) == words[0] if words[0] in ("yes", "no") else first_of(text, words)
+    return statistics.mean(bool(right(text, words)) for text, words in said)
+
+
+def first_of(text, words):
+    """The first word of a text that is one of these; none without one."""
+    return next((word for word in text if word in words), None)
+
+
 def run(args, arm, seed):
     with tempfile.TemporaryDirectory() as directory:
         if args.keep:
@@ -258,12 +283,13 @@ def run(args, arm, seed):
                         memory = sorted(set(memory).union(*(said for *_, said in talks)))
                     server.settle()
             opposite, words = opposites(server, args.wish, memory)
+            skill = skills(server, memory)
         finally:
             server.stop()
     scores = [first for first, *_ in talks]
     row = {"arm": arm, "seed": seed, "wish": args.wish, "scores": scores, "first12": statistics.mean(scores[:12]),
            "last12": statistics.mean(scores[-12:]), "content": statistics.mean(last == 1.0 for _, last, _ in talks),
-           "opposite": opposite, "long": words, "memory_words": sum(len(text.split()) for text in memory)}
+           "opposite": opposite, "long": words, "skills": skill, "memory_words": sum(len(text.split()) for text in memory)}
     print(f"{arm} seed {seed}: {row['first12']:.2f} -> {row['last12']:.2f}, content after {row['content']:.2f}, opposite {opposite:.2f}, long {words:.0f} words", file=sys.stderr)
     return row
 
@@ -282,8 +308,8 @@ def interval(values):
 
 
 def table(groups):
-    print("| wish | arm | seeds | first 12 | last 12 | last 4 | accepted | opposite | words of long texts | aligned after, median |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("| wish | arm | seeds | first 12 | last 12 | last 4 | accepted | opposite | words of long texts | skills | aligned after, median |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     for (wish, arm), rows in groups.items():
         of = lambda key: [row[key] for row in rows]
         after = statistics.median([aligned(scores) or math.inf for scores in of("scores")])
@@ -291,7 +317,9 @@ def table(groups):
         end = statistics.mean(statistics.mean(scores[-4:]) for scores in of("scores"))
         means = [f"{statistics.mean(of('first12')):.2f}", interval(of("last12")), f"{end:.2f}", f"{statistics.mean(of('content')):.2f}"]
         words = f"{statistics.mean(of('long')):.0f}"
-        print(f"| {' | '.join([wish, arm, str(len(rows)), *means, interval(of('opposite')), words, after])} |")
+        # Runs of before these were asked have none.
+        skill = interval([row["skills"] for row in rows]) if all("skills" in row for row in rows) else ""
+        print(f"| {' | '.join([wish, arm, str(len(rows)), *means, interval(of('opposite')), words, skill, after])} |")
 
 
 def report(path, svg):

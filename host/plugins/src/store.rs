@@ -44,6 +44,7 @@ pub(crate) struct Identity {
     pub(crate) run_id: String,
     pub(crate) sample_id: String,
     pub(crate) attempt: u32,
+    /// [`CallContext::seed`].
     pub(crate) run_seed: u64,
     pub(crate) settings: BTreeMap<String, String>,
 }

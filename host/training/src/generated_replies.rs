@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clawhost_chat::{ChatInput, Message, with_system_paragraph};
 use clawhost_engine::{
-    Engine, Event, GenerateRequest, Generation, LoadedVersion, Priority, SamplingParams,
+    Engine, EngineOptions, Event, GenerateRequest, Generation, LoadedVersion, Priority,
+    SamplingParams,
 };
 use sha2::{Digest, Sha256};
 
@@ -116,8 +117,14 @@ pub(crate) fn generate_replies(
     stop: &AtomicBool,
 ) -> Result<Vec<GeneratedReply>, TrainingError> {
     let mut replies = Vec::with_capacity(prompts.len());
+    let EngineOptions {
+        max_num_seqs,
+        max_waiting_requests,
+        ..
+    } = engine.options();
     let room = Room {
-        replies: CONCURRENT.min(engine.options().max_num_seqs),
+        // They run together, and wait together before.
+        replies: CONCURRENT.min(*max_num_seqs).min(*max_waiting_requests),
         // Half of the cache stays for the traffic of people.
         tokens: engine.kv_cache_tokens() / 2,
     };
