@@ -252,10 +252,13 @@ def opposites(server, wish, memory):
 
 
 def skills(server, memory):
-    """The share of simple questions that are answered right: with a word of the answer, and for yes or no with the first of both."""
-    asked = [(f"{question} Answer in one word.", words) for question, words in SKILLS]
-    replies = [(server.ask(remembered(memory) + [{"role": "user", "content": text}], 24), words) for text, words in asked]
-    said = [(re.findall(r"[a-z]+|\d+", reply.lower()), words) for reply, words in replies]
+    """The share of simple questions, each asked eight times, that are answered right: with a word of the answer, and for yes or no
+    with the first of both."""
+    before = remembered(memory)
+    ask = lambda question: server.ask(before + [{"role": "user", "content": f"{question} Answer in one word."}], 24)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(ask, [question for question, _ in SKILLS * 8]))
+    said = [(re.findall(r"[a-z]+|\d+", reply.lower()), words) for reply, (_, words) in zip(replies, SKILLS * 8)]
     right = lambda text, words: first_of(text, ["yes", "no"]) == words[0] if words[0] in ("yes", "no") else first_of(text, words)
     return statistics.mean(bool(right(text, words)) for text, words in said)
 
