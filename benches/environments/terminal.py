@@ -117,7 +117,7 @@ def processes():
             words = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        found += words[0].endswith(b"bwrap") or b"supervise-machine" in words
+        found += words[0].endswith(b"bwrap") or b"supervise-machines" in words
     return found
 
 

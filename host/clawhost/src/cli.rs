@@ -12,7 +12,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
     adapter, backup, bench, compile_component, config, demo, doctor, env, eval, explain, export,
-    journal, plugin, replay, run, sft, status, supervise_machine, train,
+    journal, plugin, replay, run, sft, status, supervise_machines, train,
 };
 use crate::output::one_line;
 use crate::{allocator, compiling, machines};
@@ -77,22 +77,22 @@ enum Command {
     /// Compile one plugin for another clawhost process
     #[command(hide = true)]
     CompileComponent(compile_component::CompileComponentArgs),
-    /// Supervise one machine of an environment for another clawhost process
+    /// Supervise the machines of environments for another clawhost process
     #[command(hide = true)]
-    SuperviseMachine(supervise_machine::SuperviseMachineArgs),
+    SuperviseMachines(supervise_machines::SuperviseMachinesArgs),
 }
 
 /// Runs one command line as the `clawhost` program itself: plugins are compiled in subprocesses of it, and compiled
 /// code is cached in the user's cache directory.
 pub fn main_as_program(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
-    // A supervisor starts with each machine, and forks for each command: it parses no command line and stays small.
+    // It forks for each machine, and a supervisor for each command: it parses no command line and stays small.
     #[cfg(target_os = "linux")]
     if args
         .get(1)
-        .is_some_and(|first| first == supervise_machine::SUBCOMMAND)
+        .is_some_and(|first| first == supervise_machines::SUBCOMMAND)
     {
-        return clawhost_sandbox::supervise_machine();
+        return clawhost_sandbox::supervise_machines();
     }
     allocator::limit_arenas();
     compiling::enable_subprocess_compiler();
@@ -115,7 +115,7 @@ pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     // The parent process parses the compiler's output, so it must not contain log lines.
     if !matches!(
         cli.command,
-        Command::CompileComponent(_) | Command::SuperviseMachine(_)
+        Command::CompileComponent(_) | Command::SuperviseMachines(_)
     ) {
         log_to_stderr(match cli.command {
             Command::Run(_) => RUN_FILTER,
@@ -142,7 +142,7 @@ pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Config(args) => config::config(args),
         Command::Doctor(args) => doctor::doctor(args),
         Command::CompileComponent(args) => Ok(compile_component::compile_component(args)),
-        Command::SuperviseMachine(args) => Ok(supervise_machine::supervise_machine(args)),
+        Command::SuperviseMachines(args) => Ok(supervise_machines::supervise_machines(args)),
     };
     result.unwrap_or_else(|error| {
         print_error(&one_line(&format!("{error:#}")));

@@ -18,7 +18,7 @@ mod linux {
     use clawhost_sandbox::SupervisorCommand;
 
     use super::{Config, Result, Sandboxes};
-    use crate::commands::supervise_machine::SUBCOMMAND;
+    use crate::commands::supervise_machines::SUBCOMMAND;
     use crate::compiling;
 
     /// The machines of this process.

@@ -1,8 +1,8 @@
-//! The supervisor of a machine as a program of its own, for the tests of this crate.
+//! The supervisors of machines as a program of its own, for the tests of this crate.
 
 fn main() -> std::process::ExitCode {
     #[cfg(target_os = "linux")]
-    return clawhost_sandbox::supervise_machine();
+    return clawhost_sandbox::supervise_machines();
     #[cfg(not(target_os = "linux"))]
     std::process::ExitCode::FAILURE
 }

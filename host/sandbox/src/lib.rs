@@ -8,7 +8,7 @@
 //! A [`Display`] is a machine with a headless Chromium in it, whose pages are those of a task.
 //!
 //! [`Sandboxes`] starts machines from profiles of the configuration, records a lease for each and stores snapshots. The
-//! process that runs the machine is [`supervise_machine`], one per machine; it describes the security design.
+//! process that runs the machine is its supervisor, which [`supervise_machines`] forks; `supervisor` describes the security design.
 //!
 //! This crate knows neither plugins nor episodes. It provides machines on Linux only.
 
@@ -18,6 +18,8 @@ mod error;
 mod frame;
 mod output;
 
+#[cfg(target_os = "linux")]
+mod descriptors;
 #[cfg(target_os = "linux")]
 mod head_tail;
 #[cfg(target_os = "linux")]
@@ -54,6 +56,6 @@ pub use sandboxes::Sandboxes;
 #[cfg(target_os = "linux")]
 pub use shared::Spec;
 #[cfg(target_os = "linux")]
-pub use supervisor::supervise_machine;
+pub use supervisor::supervise_machines;
 #[cfg(not(target_os = "linux"))]
 pub use unsupported::{Display, Machine, Owner, Sandboxes, Spec, Terminal};

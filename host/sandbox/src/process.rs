@@ -1,20 +1,25 @@
-//! The supervisor process of a machine, as the host sees it.
+//! The processes of supervisors, as the host sees them.
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Signal, pidfd_send_signal};
+
+use crate::descriptors;
 
 /// How long a supervisor may take to end its machine, before it is killed, which ends the machine too.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the launcher may take to fork a supervisor, on a busy host.
+const FORK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The command that runs [`crate::supervise_machine`]. It is started with an empty environment; usually it is this
+/// The command that runs [`crate::supervise_machines`]. It is started with an empty environment; usually it is this
 /// program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SupervisorCommand {
@@ -35,37 +40,113 @@ impl SupervisorCommand {
             arguments: arguments.into_iter().map(Into::into).collect(),
         }
     }
+}
+
+/// Starts supervisors: forks of one process, which is started with the first of them. A fork costs a tenth of what
+/// executing a large program does.
+pub(crate) struct Launcher {
+    command: SupervisorCommand,
+    process: Mutex<Option<LauncherProcess>>,
+}
+
+struct LauncherProcess {
+    child: Child,
+    socket: UnixStream,
+}
+
+/// A started supervisor.
+pub(crate) struct Supervisor {
+    /// Its process id.
+    pub(crate) pid: u32,
+    /// Readable when it has ended.
+    process: OwnedFd,
+}
+
+impl Launcher {
+    pub(crate) fn new(command: SupervisorCommand) -> Self {
+        Self {
+            command,
+            process: Mutex::default(),
+        }
+    }
 
     /// Starts a supervisor and returns the socket to it. `browser`: the end of the pipe that its browser will have.
-    pub(crate) fn start(&self, browser: Option<OwnedFd>) -> io::Result<(Child, UnixStream)> {
+    ///
+    /// # Errors
+    /// The launcher cannot be started or does not answer; the next call starts another one.
+    pub(crate) fn start(&self, browser: Option<OwnedFd>) -> io::Result<(Supervisor, UnixStream)> {
         let (ours, theirs) = UnixStream::pair()?;
-        let child = Command::new(&self.program)
-            .args(&self.arguments)
-            .env_clear()
-            .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
-            .stdin(OwnedFd::from(theirs))
-            .stdout(browser.map_or_else(Stdio::null, Stdio::from))
-            .stderr(Stdio::null())
-            .spawn()?;
-        Ok((child, ours))
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut launcher = match process.take() {
+            Some(launcher) if launcher.is_running() => launcher,
+            _ => LauncherProcess::start(&self.command)?,
+        };
+        let supervisor = launcher.fork(&theirs, browser.as_ref())?;
+        *process = Some(launcher);
+        Ok((supervisor, ours))
     }
 }
 
-/// Waits until a supervisor has ended, whose socket is closed, or kills it.
-pub(crate) fn end(mut child: Child) {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let ended = pid
-        .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
-        .and_then(|process| {
-            let timeout = Timespec::try_from(END_TIMEOUT).ok()?;
-            let mut fds = [PollFd::new(&process, PollFlags::IN)];
-            poll(&mut fds, Some(&timeout)).ok()
-        });
-    if ended != Some(1) {
-        // It may have ended meanwhile.
-        let _ = child.kill();
+impl LauncherProcess {
+    fn start(command: &SupervisorCommand) -> io::Result<Self> {
+        let (socket, theirs) = UnixStream::pair()?;
+        socket.set_read_timeout(Some(FORK_TIMEOUT))?;
+        let child = Command::new(&command.program)
+            .args(&command.arguments)
+            .env_clear()
+            .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Self { child, socket })
     }
-    if let Err(error) = child.wait() {
-        tracing::warn!("cannot wait for the supervisor of a machine: {error}");
+
+    /// Whether it has not been killed.
+    fn is_running(&self) -> bool {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        matches!(poll(&mut fds, Some(&Timespec::default())), Ok(0))
+    }
+
+    fn fork(&mut self, machine: &UnixStream, browser: Option<&OwnedFd>) -> io::Result<Supervisor> {
+        let browser = browser.map(AsFd::as_fd);
+        let fds: Vec<_> = [machine.as_fd()].into_iter().chain(browser).collect();
+        descriptors::send(&self.socket, [0; 4], &fds)?;
+        let answer = descriptors::receive(&self.socket)?;
+        let (word, fds) = answer.ok_or_else(|| io::Error::other("its launcher has ended"))?;
+        let number = i32::from_le_bytes(word);
+        match (u32::try_from(number), fds.into_iter().next()) {
+            (Ok(pid), Some(process)) => Ok(Supervisor { pid, process }),
+            _ => Err(io::Error::from_raw_os_error(number.saturating_neg())),
+        }
+    }
+}
+
+impl Drop for LauncherProcess {
+    fn drop(&mut self) {
+        // It has nothing to save, and the supervisors do not need it any more.
+        let _ = self.child.kill();
+        if let Err(error) = self.child.wait() {
+            tracing::warn!("cannot wait for the launcher of supervisors: {error}");
+        }
+    }
+}
+
+impl Supervisor {
+    /// Waits until it has ended, once its socket is closed, or kills it.
+    pub(crate) fn end(self) {
+        if !self.ended_within(END_TIMEOUT) {
+            // It may have ended meanwhile.
+            let _ = pidfd_send_signal(&self.process, Signal::KILL);
+            if !self.ended_within(END_TIMEOUT) {
+                tracing::warn!("the supervisor {} of a machine does not end", self.pid);
+            }
+        }
+    }
+
+    fn ended_within(&self, timeout: Duration) -> bool {
+        let mut fds = [PollFd::new(&self.process, PollFlags::IN)];
+        let timeout = Timespec::try_from(timeout).ok();
+        matches!(poll(&mut fds, timeout.as_ref()), Ok(1))
     }
 }

@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 use crate::error::SandboxError;
 use crate::lease::{LeaseDir, LeaseRecord, Owner};
 use crate::machine::{self, Machine, check_arguments};
-use crate::process::SupervisorCommand;
+use crate::process::{Launcher, SupervisorCommand};
 use crate::protocol::{MachineSpec, Reply, Request};
 use crate::shared::{Held, Shared, Spec};
 
@@ -22,7 +22,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(90);
 #[derive(Clone)]
 pub struct Sandboxes {
     shared: Arc<Shared>,
-    supervisor: Arc<SupervisorCommand>,
+    launcher: Arc<Launcher>,
 }
 
 impl std::fmt::Debug for Sandboxes {
@@ -50,7 +50,7 @@ impl Sandboxes {
         })?;
         Ok(Self {
             shared: Arc::new(Shared::new(config, leases)),
-            supervisor: Arc::new(supervisor),
+            launcher: Arc::new(Launcher::new(supervisor)),
         })
     }
 
@@ -124,10 +124,10 @@ impl Sandboxes {
         let permit = slots.acquire_owned().await;
         let permit = permit.map_err(|error| unavailable("no machine can be started", &error))?;
         let has_browser = browser.is_some();
-        let started = self.supervisor.start(browser);
-        let (child, stream) =
+        let started = self.launcher.start(browser);
+        let (supervisor, stream) =
             started.map_err(|error| unavailable("cannot start a supervisor", &error))?;
-        let held = Held::new(shared, owner, &spec.profile, &profile, child, permit)?;
+        let held = Held::new(shared, owner, &spec.profile, &profile, supervisor, permit)?;
         let connected = stream.set_nonblocking(true);
         let mut stream = connected
             .and_then(|()| UnixStream::from_std(stream))

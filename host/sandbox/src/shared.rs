@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Child;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::SandboxError;
 use crate::lease::{Lease, LeaseDir, LeaseRecord, Owner};
-use crate::process;
+use crate::process::Supervisor;
 
 /// What a new machine is to be.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -142,7 +141,7 @@ pub(crate) struct Held {
 
 struct Parts {
     number: u64,
-    child: Child,
+    supervisor: Supervisor,
     lease: Lease,
     permit: OwnedSemaphorePermit,
     shared: Arc<Shared>,
@@ -154,16 +153,16 @@ impl Held {
         owner: Owner,
         profile_name: &str,
         profile: &SandboxProfile,
-        child: Child,
+        supervisor: Supervisor,
         permit: OwnedSemaphorePermit,
     ) -> Result<Self, SandboxError> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let deadline = now.unwrap_or_default().saturating_add(profile.deadline);
-        let (dir, pid) = (&shared.leases, child.id());
+        let (dir, pid) = (&shared.leases, supervisor.pid);
         let lease = match Lease::new(dir, owner, profile_name, pid, deadline.as_secs()) {
             Ok(lease) => lease,
             Err(error) => {
-                process::end(child);
+                supervisor.end();
                 return Err(SandboxError::Unavailable(format!(
                     "cannot record a lease: {error}"
                 )));
@@ -174,7 +173,7 @@ impl Held {
         lock(&shared.running).insert(number, record.clone());
         let parts = Parts {
             number,
-            child,
+            supervisor,
             lease,
             permit,
             shared: Arc::clone(shared),
@@ -215,7 +214,7 @@ impl Drop for Held {
 
 impl Parts {
     fn end(self) {
-        process::end(self.child);
+        self.supervisor.end();
         drop(self.lease);
         lock(&self.shared.running).remove(&self.number);
         self.shared.ended.notify_all();

@@ -19,7 +19,7 @@ pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod sft;
 pub(crate) mod status;
-pub(crate) mod supervise_machine;
+pub(crate) mod supervise_machines;
 pub(crate) mod train;
 
 /// Parser of a flag that has another name now: any value is an error that names it.

@@ -66,7 +66,7 @@ impl Fixture {
         );
         let config = Config::parse(&toml).unwrap();
         let dir = tempfile::tempdir().unwrap();
-        let supervisor = SupervisorCommand::new(supervisor, ["supervise-machine"]);
+        let supervisor = SupervisorCommand::new(supervisor, ["supervise-machines"]);
         let sandboxes = Sandboxes::new(config.sandbox, supervisor, dir.path()).unwrap();
         let host = PluginHost::new(HostOptions {
             config: PluginHostConfig {

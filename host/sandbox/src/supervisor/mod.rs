@@ -1,4 +1,4 @@
-//! The supervisor of a machine: a process of its own, one per machine.
+//! The supervisor of a machine: a process of its own, one per machine, which the launcher forks.
 //!
 //! It starts bubblewrap, joins the namespaces that bubblewrap made, gives up every capability, and then does what the
 //! host asks for: each command is a child of the supervisor and is born in the machine, and files are opened by the
@@ -17,6 +17,7 @@ mod bwrap;
 mod enter;
 mod exec;
 mod files;
+mod launcher;
 mod memory;
 mod poll;
 mod spawn;
@@ -26,7 +27,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
@@ -36,22 +36,12 @@ use crate::protocol::{self, MachineSpec, Reply, Request};
 pub(crate) use archive::TIMEOUT as ARCHIVE_TIMEOUT;
 use bwrap::Machine;
 use exec::Running;
+pub use launcher::supervise_machines;
 use poll::Poller;
 use terminal::Terminal;
 
-/// Runs the supervisor of one machine; standard input is the socket of the host. This is the program that
-/// [`crate::SupervisorCommand`] starts. It must be called before the process starts a thread, and the process must exit
-/// afterwards.
-pub fn supervise_machine() -> ExitCode {
-    // Without a socket there is nobody to report an error to.
-    match spawn::only_standard_streams().and_then(|()| run()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
-}
-
-fn run() -> io::Result<()> {
-    let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+/// Supervises one machine, until it ends or the host closes the socket.
+fn supervise(mut socket: UnixStream) -> io::Result<()> {
     let (request, _) = protocol::read(&mut socket)?;
     let Request::Start(spec) = request else {
         return Err(io::ErrorKind::InvalidData.into());

@@ -1,8 +1,8 @@
-//! What a child does between `fork` and `exec`, and the file descriptors that it must not inherit. The only module with
-//! unsafe code.
+//! Forks, what a child does between `fork` and `exec`, and the file descriptors that it must not inherit. The only module
+//! with unsafe code.
 #![allow(
     unsafe_code,
-    reason = "code between fork and exec, and closing file descriptors by number"
+    reason = "fork, code between fork and exec, and closing file descriptors by number"
 )]
 
 use std::io;
@@ -36,6 +36,22 @@ pub(super) fn only_standard_streams() -> io::Result<()> {
 fn unsafe_borrow(fd: RawFd) -> std::os::fd::BorrowedFd<'static> {
     // SAFETY: the descriptor is only asked for its flags; a closed one gives an error.
     unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) }
+}
+
+/// Forks this process, which has one thread. None in the child.
+pub(super) fn fork() -> io::Result<Option<Pid>> {
+    // SAFETY: a process of one thread may do in the child what it may do itself.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok(Pid::from_raw(pid)),
+    }
+}
+
+/// Whether the kernel reaps children, which then cannot be waited for.
+pub(super) fn leave_children_to_kernel(leave: bool) {
+    let action = if leave { libc::SIG_IGN } else { libc::SIG_DFL };
+    // SAFETY: `signal` only makes a system call, and neither action is a handler.
+    unsafe { libc::signal(libc::SIGCHLD, action) };
 }
 
 fn limits(spec: &MachineSpec) -> [(Resource, u64, u64); 5] {

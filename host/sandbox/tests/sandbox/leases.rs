@@ -52,6 +52,13 @@ fn is_running(pid: u32) -> bool {
         .is_some_and(|(_, rest)| !rest.starts_with(" Z"))
 }
 
+/// The process that forked it.
+fn parent(pid: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, rest) = stat.rsplit_once(')').unwrap();
+    rest.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
 fn marked_spec(mark: &str) -> Spec {
     let (name, value) = mark.split_once('=').unwrap();
     Spec {
@@ -89,6 +96,8 @@ async fn sixty_four_machines_at_once_leave_nothing() {
     let leases = fixture.sandboxes.leases();
     let supervisors: BTreeSet<u32> = leases.iter().map(|lease| lease.supervisor).collect();
     assert_eq!(supervisors.len(), 64);
+    let launchers: BTreeSet<u32> = supervisors.iter().map(|pid| parent(*pid)).collect();
+    assert_eq!(launchers.len(), 1);
     assert_eq!(leases_in(fixture.dir.path()).len(), 64);
     assert!(!marked(&mark).is_empty());
     for machine in machines {
@@ -173,6 +182,27 @@ async fn a_cancelled_operation_ends_the_machine() {
     assert!(fixture.sandboxes.leases().is_empty());
 }
 
+#[tokio::test]
+async fn a_killed_launcher_is_replaced_and_its_machines_go_on() {
+    let Some(fixture) = Fixture::new(small()) else {
+        return;
+    };
+    let first = fixture.machine().await;
+    let launcher = parent(fixture.sandboxes.leases()[0].supervisor);
+    let pid = rustix::process::Pid::from_raw(i32::try_from(launcher).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    while is_running(launcher) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let second = fixture.machine().await;
+    assert_eq!(stdout(&first, "echo 1").await, "1");
+    assert_eq!(stdout(&second, "echo 2").await, "2");
+    assert_ne!(parent(fixture.sandboxes.leases()[1].supervisor), launcher);
+    first.release().await;
+    second.release().await;
+    assert!(fixture.sandboxes.leases().is_empty());
+}
+
 /// The process that is killed, started by the test below.
 #[tokio::test]
 #[ignore = "started by the_machines_of_a_killed_host_end"]
@@ -223,10 +253,12 @@ async fn the_machines_of_a_killed_host_end() {
         .map(|lease| u32::try_from(lease["supervisor"].as_u64().unwrap()).unwrap())
         .collect();
     assert_eq!(supervisors.len(), 3);
+    let launcher = parent(supervisors[0]);
     assert!(!marked(&mark).is_empty());
     host.kill().unwrap();
     host.wait().unwrap();
-    while supervisors.iter().any(|pid| is_running(*pid)) || !marked(&mark).is_empty() {
+    let left = || is_running(launcher) || supervisors.iter().any(|pid| is_running(*pid));
+    while left() || !marked(&mark).is_empty() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(leases_in(dir.path()).len(), 3);
