@@ -7,8 +7,9 @@
 //!
 //! A [`Display`] is a machine with a headless Chromium in it, whose pages are those of a task.
 //!
-//! [`Sandboxes`] starts machines from profiles of the configuration, records a lease for each and stores snapshots. The
-//! process that runs the machine is its supervisor, which [`supervise_machines`] forks; `supervisor` describes the security design.
+//! [`Sandboxes`] starts machines from profiles of the configuration, records a lease for each and stores snapshots. A
+//! machine is run by a process of its own, its supervisor, which [`supervise_machines`] forks. The module of supervisors
+//! describes the security design.
 //!
 //! This crate knows neither plugins nor episodes. It provides machines on Linux only.
 
