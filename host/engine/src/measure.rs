@@ -105,7 +105,8 @@ pub struct ServeMeasurement {
     /// Tokens sampled in all measured rounds.
     pub tokens: usize,
     /// Decode throughput of all streams together in tokens per second, measured while all streams decode and without
-    /// waking a reader per token. One value per round.
+    /// waking a reader per token. One value per round; none of a round in which a reply was read to its end, at the
+    /// length limit of the model, before another one had started.
     pub decode_tokens_per_second: Spread,
     /// Time to first token in milliseconds, read as it arrives; one value per stream and round.
     pub first_token_ms: Spread,
@@ -233,8 +234,7 @@ pub fn measure_serving_versions(
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         firsts.extend(streamed.iter().map(|stream| ms(stream.first())));
         gaps.extend(streamed.iter().map(|stream| ms(stream.gap())));
-        let (count, seconds) = overlapping(&decoded);
-        rates.push(count as f64 / seconds.max(1e-9));
+        rates.extend(decode_rate(&decoded));
         let streams = streamed.iter().chain(&decoded);
         tokens += streams.map(|stream| stream.ids.len()).sum::<usize>();
     }
@@ -248,17 +248,14 @@ pub fn measure_serving_versions(
     })
 }
 
-/// Number of tokens, and duration in seconds, of the interval in which all streams decode.
-fn overlapping(streams: &[Stream]) -> (usize, f64) {
-    let begin = streams.iter().filter_map(|one| one.times.first()).max();
-    let end = streams.iter().filter_map(|one| one.times.last()).min();
-    let (Some(begin), Some(end)) = (begin, end) else {
-        return (0, 0.0);
-    };
+/// Tokens per second of the interval in which all streams decode; none if there is no such interval.
+fn decode_rate(streams: &[Stream]) -> Option<f64> {
+    let begin = streams.iter().filter_map(|one| one.times.first()).max()?;
+    let end = streams.iter().filter_map(|one| one.times.last()).min()?;
+    let seconds = end.checked_duration_since(*begin)?.as_secs_f64();
     let inside = |time: &&Instant| *time > begin && *time <= end;
     let times = streams.iter().flat_map(|one| &one.times);
-    let seconds = end.saturating_duration_since(*begin).as_secs_f64();
-    (times.filter(inside).count(), seconds)
+    (seconds > 0.0).then(|| times.filter(inside).count() as f64 / seconds)
 }
 
 /// A generator of prompts of random tokens, which share no prefix.
@@ -400,6 +397,24 @@ fn poll_events(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_decode_rate_is_that_of_the_time_in_which_all_streams_decode() {
+        let started = Instant::now();
+        let stream = |millis: &[u64]| Stream {
+            started,
+            ids: vec![0; millis.len()],
+            times: millis
+                .iter()
+                .map(|ms| started + Duration::from_millis(*ms))
+                .collect(),
+        };
+        let two = [stream(&[1, 2, 3, 4]), stream(&[2, 4, 6])];
+        // At 3 and 4, and at 4, in two milliseconds.
+        assert_eq!(decode_rate(&two), Some(1500.0));
+        assert_eq!(decode_rate(&[stream(&[1, 2]), stream(&[3, 4])]), None);
+        assert_eq!(decode_rate(&[stream(&[1])]), None);
+    }
 
     #[test]
     fn spread_reports_median_minimum_and_maximum() {

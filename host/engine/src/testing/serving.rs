@@ -368,7 +368,6 @@ pub fn benchmark_runs_until_every_reply_is_long_enough(suite: Suite) {
     let stats = engine.stats();
     assert_eq!(stats.prefill_tokens, 3 * 3 * (9 + 9 + 1));
     assert_eq!(stats.cached_tokens, 3 * 3 * 8);
-    assert!(measured.decode_tokens_per_second.low > 0.0);
     assert!(
         measured.first_token_ms.low > 0.0
             && measured.first_token_ms.high >= measured.first_token_ms.median
