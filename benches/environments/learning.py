@@ -46,7 +46,7 @@ def run(program, environment, arm, seed, options):
             grant = [program, "plugin", "grant", component, *grants, "--data", data]
             subprocess.run(grant, check=True, capture_output=True)
         command = [program, "train", "--env", component, "--tasks", tasks, "--data", data, "--json"]
-        command += ["--group", "8", "--tasks-per-step", "8", "--parallel", str(parallel), "--steps", str(options.steps)]
+        command += ["--group", "8", "--tasks-per-step", str(options.tasks_per_step), "--parallel", str(parallel), "--steps", str(options.steps)]
         command += ["--eval-samples", str(options.eval_samples), "--seed", str(seed), *ARMS[arm]]
         lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     *steps, end = [json.loads(line) for line in lines]
@@ -123,7 +123,8 @@ def main():
     parser.add_argument("--environments", default=",".join(ENVIRONMENTS))
     parser.add_argument("--arms", default=",".join(ARMS))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--tasks-per-step", type=int, default=16, help="of eight episodes each")
     parser.add_argument("--eval-samples", type=int, default=4)
     parser.add_argument("--out", default="learning.jsonl", help="a line of JSON for each run is appended")
     parser.add_argument("--report", help="print the table of such a file instead of running anything")
