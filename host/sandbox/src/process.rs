@@ -42,8 +42,7 @@ impl SupervisorCommand {
     }
 }
 
-/// Starts supervisors: forks of one process, which is started with the first of them. A fork costs a tenth of what
-/// executing a large program does.
+/// Starts supervisors: forks of one process, the launcher, which is started with the first of them.
 pub(crate) struct Launcher {
     command: SupervisorCommand,
     process: Mutex<Option<LauncherProcess>>,
@@ -102,7 +101,7 @@ impl LauncherProcess {
         Ok(Self { child, socket })
     }
 
-    /// Whether it has not been killed.
+    /// Whether it has not ended.
     fn is_running(&self) -> bool {
         let mut fds = [PollFd::new(&self.socket, PollFlags::RDHUP)];
         matches!(poll(&mut fds, Some(&Timespec::default())), Ok(0))
@@ -115,10 +114,13 @@ impl LauncherProcess {
         let answer = descriptors::receive(&self.socket)?;
         let (word, fds) = answer.ok_or_else(|| io::Error::other("its launcher has ended"))?;
         let number = i32::from_le_bytes(word);
-        match (u32::try_from(number), fds.into_iter().next()) {
-            (Ok(pid), Some(process)) => Ok(Supervisor { pid, process }),
-            _ => Err(io::Error::from_raw_os_error(number.saturating_neg())),
-        }
+        let Ok(pid) = u32::try_from(number) else {
+            return Err(io::Error::from_raw_os_error(number.saturating_neg()));
+        };
+        // The kernel drops a descriptor that this process has no room for.
+        let process = fds.into_iter().next();
+        let process = process.ok_or_else(|| io::Error::from(rustix::io::Errno::MFILE))?;
+        Ok(Supervisor { pid, process })
     }
 }
 

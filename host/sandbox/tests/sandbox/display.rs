@@ -12,7 +12,7 @@ use clawhost_config::{SandboxConfig, SandboxProfile};
 use clawhost_sandbox::{Display, Input, MouseButton, Page, SandboxError, Sandboxes};
 use serde_json::{Value, json};
 
-use crate::{Fixture, config, owner, supervisor};
+use crate::{Fixture, config, owner, parent, supervisor};
 
 /// Names the directory of leases for the process that is killed.
 const OWNER_DIR: &str = "CLAWHOST_TEST_DISPLAY_DIR";
@@ -371,14 +371,6 @@ async fn a_display_that_cannot_be_opened_says_why() {
 
 /// The processes that descend from a process, itself included.
 fn family(ancestor: u32) -> BTreeSet<u32> {
-    let parent = |pid: u32| -> Option<u32> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let (_, fields) = stat.rsplit_once(')')?;
-        if fields.starts_with(" Z") {
-            return None;
-        }
-        fields.split_whitespace().nth(1)?.parse().ok()
-    };
     let all = std::fs::read_dir("/proc").unwrap();
     let all = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let all: Vec<(u32, u32)> = all.filter_map(|pid| Some((pid, parent(pid)?))).collect();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clawhost_config::SandboxProfile;
 use clawhost_sandbox::{SandboxError, Sandboxes, Spec};
 
-use crate::{Fixture, config, line, owner, run, small, spec, stdout, supervisor};
+use crate::{Fixture, config, line, owner, parent, run, small, spec, stdout, supervisor};
 
 /// Names the directory of leases for the process that is killed.
 const OWNER_DIR: &str = "CLAWHOST_TEST_OWNER_DIR";
@@ -46,17 +46,7 @@ fn leases_in(dir: &Path) -> Vec<serde_json::Value> {
 }
 
 fn is_running(pid: u32) -> bool {
-    // A zombie has ended.
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')')
-        .is_some_and(|(_, rest)| !rest.starts_with(" Z"))
-}
-
-/// The process that forked it.
-fn parent(pid: u32) -> u32 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let (_, rest) = stat.rsplit_once(')').unwrap();
-    rest.split_whitespace().nth(1).unwrap().parse().unwrap()
+    parent(pid).is_some()
 }
 
 fn marked_spec(mark: &str) -> Spec {
@@ -96,7 +86,7 @@ async fn sixty_four_machines_at_once_leave_nothing() {
     let leases = fixture.sandboxes.leases();
     let supervisors: BTreeSet<u32> = leases.iter().map(|lease| lease.supervisor).collect();
     assert_eq!(supervisors.len(), 64);
-    let launchers: BTreeSet<u32> = supervisors.iter().map(|pid| parent(*pid)).collect();
+    let launchers: BTreeSet<u32> = supervisors.iter().filter_map(|pid| parent(*pid)).collect();
     assert_eq!(launchers.len(), 1);
     assert_eq!(leases_in(fixture.dir.path()).len(), 64);
     assert!(!marked(&mark).is_empty());
@@ -188,7 +178,7 @@ async fn a_killed_launcher_is_replaced_and_its_machines_go_on() {
         return;
     };
     let first = fixture.machine().await;
-    let launcher = parent(fixture.sandboxes.leases()[0].supervisor);
+    let launcher = parent(fixture.sandboxes.leases()[0].supervisor).unwrap();
     let pid = rustix::process::Pid::from_raw(i32::try_from(launcher).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     while is_running(launcher) {
@@ -197,7 +187,8 @@ async fn a_killed_launcher_is_replaced_and_its_machines_go_on() {
     let second = fixture.machine().await;
     assert_eq!(stdout(&first, "echo 1").await, "1");
     assert_eq!(stdout(&second, "echo 2").await, "2");
-    assert_ne!(parent(fixture.sandboxes.leases()[1].supervisor), launcher);
+    let replacement = parent(fixture.sandboxes.leases()[1].supervisor).unwrap();
+    assert_ne!(replacement, launcher);
     first.release().await;
     second.release().await;
     assert!(fixture.sandboxes.leases().is_empty());
@@ -253,7 +244,7 @@ async fn the_machines_of_a_killed_host_end() {
         .map(|lease| u32::try_from(lease["supervisor"].as_u64().unwrap()).unwrap())
         .collect();
     assert_eq!(supervisors.len(), 3);
-    let launcher = parent(supervisors[0]);
+    let launcher = parent(supervisors[0]).unwrap();
     assert!(!marked(&mark).is_empty());
     host.kill().unwrap();
     host.wait().unwrap();

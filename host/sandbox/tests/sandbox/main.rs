@@ -67,6 +67,16 @@ pub(crate) fn supervisor() -> SupervisorCommand {
     SupervisorCommand::new(program, Vec::<String>::new())
 }
 
+/// The parent of a process; none if it has ended, also as a zombie.
+pub(crate) fn parent(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    if fields.starts_with(" Z") {
+        return None;
+    }
+    fields.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// Small enough that reaching every limit is quick.
 pub(crate) fn small() -> SandboxProfile {
     SandboxProfile {
