@@ -75,6 +75,9 @@ pub struct PairQuery {
     /// Only replies that were accepted after the first of this many newest complaints of the owner; 0 = all. Further complaints
     /// of a pair do not count.
     pub newest_complaints: usize,
+    /// First replies complained about, less those accepted at once, that show a change of wish: only replies since that change
+    /// are returned; 0 = all.
+    pub change_complaints: usize,
 }
 
 impl Journal {
@@ -92,28 +95,38 @@ impl Journal {
             ))?;
             let mut rows = statement.query((query.since_ms, MAX_SCANNED_TURNS, &query.owner))?;
             let mut pairs = Vec::new();
+            let mut first_replies = Vec::new();
             let mut complaints = 0;
+            let count_complaints = query.newest_complaints > 0 || query.change_complaints > 0;
             while pairs.len() < query.limit {
                 let Some(row) = rows.next()? else { break };
                 let turn = RatedTurn::from_row(row)?;
-                if turn.reward < 0.0 && !(turn.complained && query.newest_complaints > 0) {
+                let accepted = turn.reward > 0.0;
+                if !accepted && !(turn.complained && count_complaints) {
                     continue;
                 }
                 let Some(turns) = run_before(conn, &turn)? else {
                     continue;
                 };
-                if turn.reward < 0.0 {
-                    complaints += usize::from(turns.rejected.is_none());
-                    if complaints == query.newest_complaints {
+                if turns.rejected.is_none() {
+                    first_replies.push(FirstReply {
+                        turn: turn.id,
+                        accepted,
+                    });
+                    complaints += usize::from(!accepted);
+                    if !accepted && complaints == query.newest_complaints {
                         break;
                     }
-                    continue;
                 }
-                if (query.with_kept || turns.rejected.is_some())
+                if accepted
+                    && (query.with_kept || turns.rejected.is_some())
                     && let Some(pair) = load_pair(conn, turns, query.max_tokens)?
                 {
                     pairs.push(pair);
                 }
+            }
+            if let Some(changed) = changed_at(&first_replies, query.change_complaints) {
+                pairs.retain(|pair| pair.turns.accepted >= changed);
             }
             Ok(pairs)
         })
@@ -144,6 +157,39 @@ impl Journal {
             Ok(pairs)
         })
     }
+}
+
+/// A reply that no complaint came before.
+struct FirstReply {
+    turn: TurnId,
+    /// Whether it was accepted, not complained about.
+    accepted: bool,
+}
+
+/// The first reply since which users want something else: from it on, `complaints` more first replies were complained about than
+/// accepted. `newest_first` holds first replies, newest first. The newest such change; none with `complaints` 0.
+///
+/// This is Page's cumulative sum (1954) of a complaint as 1 and an accepted reply as -1, between 0 and `complaints`: replies that
+/// were accepted in between take it back to 0, so that a policy that is right most of the time does not look like a change.
+fn changed_at(newest_first: &[FirstReply], complaints: usize) -> Option<TurnId> {
+    if complaints == 0 {
+        return None;
+    }
+    let (mut sum, mut risen_from, mut changed) = (0_usize, None, None);
+    for reply in newest_first.iter().rev() {
+        if reply.accepted {
+            sum = sum.saturating_sub(1);
+            continue;
+        }
+        if sum == 0 {
+            risen_from = Some(reply.turn);
+        }
+        sum = complaints.min(sum + 1);
+        if sum == complaints {
+            changed = risen_from;
+        }
+    }
+    changed
 }
 
 /// A turn with a current reward. The columns are those of [`rated_turn_sql`].

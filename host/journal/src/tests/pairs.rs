@@ -81,6 +81,7 @@ impl Conversation {
             max_tokens,
             limit,
             newest_complaints: 0,
+            change_complaints: 0,
         };
         self.journal.preference_pairs(&query).unwrap()
     }
@@ -153,6 +154,7 @@ fn pairs_come_newest_first_within_the_limits() {
         max_tokens: 100,
         limit: 9,
         newest_complaints: 0,
+        change_complaints: 0,
     };
     assert!(talk.journal.preference_pairs(&later).unwrap().is_empty());
 }
@@ -190,6 +192,7 @@ fn later_complaints_set_older_replies_aside() {
             max_tokens: 100,
             limit: 9,
             newest_complaints,
+            change_complaints: 0,
         };
         let pairs = talk.journal.preference_pairs(&query).unwrap();
         pairs.iter().map(|pair| pair.turns.accepted).collect()
@@ -199,6 +202,53 @@ fn later_complaints_set_older_replies_aside() {
     // The second complaint of a conversation is about the same wish.
     assert_eq!(accepted(2), [new]);
     assert_eq!(accepted(3), [new, kept, old]);
+}
+
+#[test]
+fn replies_from_before_a_change_of_wish_are_set_aside() {
+    let talk = Conversation::new();
+    let first_reply = |reward| {
+        let turn = talk.turn(None);
+        talk.turn(Some(turn));
+        talk.judge(turn, reward);
+        turn
+    };
+    let accepted = |change_complaints| -> Vec<TurnId> {
+        let query = PairQuery {
+            with_kept: true,
+            owner: None,
+            since_ms: 0,
+            max_tokens: 100,
+            limit: 99,
+            newest_complaints: 0,
+            change_complaints,
+        };
+        let pairs = talk.journal.preference_pairs(&query).unwrap();
+        pairs.iter().map(|pair| pair.turns.accepted).collect()
+    };
+    // The wish is not followed at first, then it is.
+    let [_, _, first] = talk.redo();
+    first_reply(-1.0);
+    let old = [first_reply(1.0), first_reply(1.0), first_reply(1.0)];
+    // One complaint among accepted replies changes nothing.
+    first_reply(-1.0);
+    let after = first_reply(1.0);
+    let learned = [after, old[2], old[1], old[0], first];
+    assert_eq!(accepted(2), learned);
+    // The complaints of one conversation are one.
+    let [_, _, new] = talk.redo();
+    assert_eq!(accepted(2), [&[new], &learned[..]].concat());
+    // A reply accepted in between takes one complaint back.
+    let between = first_reply(1.0);
+    first_reply(-1.0);
+    assert_eq!(accepted(2), [&[between, new], &learned[..]].concat());
+    first_reply(-1.0);
+    assert_eq!(accepted(2), []);
+    assert_eq!(accepted(3), [&[between, new], &learned[..]].concat());
+    // The new wish is followed, and stays the newest one.
+    let followed = [first_reply(1.0), first_reply(1.0), first_reply(1.0)];
+    assert_eq!(accepted(2), [followed[2], followed[1], followed[0]]);
+    assert_eq!(accepted(0).len(), 5 + 2 + 3);
 }
 
 #[test]

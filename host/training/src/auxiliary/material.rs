@@ -51,6 +51,7 @@ impl AuxiliaryMaterial {
                 max_tokens: max_sample_tokens(options, config.max_position_embeddings),
                 limit: options.pairs.window,
                 newest_complaints: options.pairs.newest_complaints,
+                change_complaints: options.pairs.change_complaints,
             })?;
             let known = |id: &u32| (*id as usize) < config.vocab_size;
             pairs.retain(|pair| {

@@ -53,6 +53,9 @@ pub struct PairOptions {
     /// Only replies that were accepted after the first of this many newest complaints are used, so that a wish that is taken back
     /// does not keep training; 0 = no limit. Default 12.
     pub newest_complaints: usize,
+    /// A wish has changed once, since some first reply, this many more first replies were complained about than were accepted at
+    /// once. What was accepted before that reply is not used; 0 = no limit. Default 3.
+    pub change_complaints: usize,
     /// Pairs whose accepted reply is older are not used. Default "90d".
     #[serde(with = "crate::DurationText")]
     pub max_age: Duration,
@@ -69,6 +72,7 @@ impl Default for PairOptions {
             per_update: 6,
             window: 64,
             newest_complaints: 12,
+            change_complaints: 3,
             max_age: Duration::from_secs(90 * 86_400),
         }
     }
