@@ -97,12 +97,11 @@ impl Journal {
             let mut pairs = Vec::new();
             let mut first_replies = Vec::new();
             let mut complaints = 0;
-            let count_complaints = query.newest_complaints > 0 || query.change_complaints > 0;
             while pairs.len() < query.limit {
                 let Some(row) = rows.next()? else { break };
                 let turn = RatedTurn::from_row(row)?;
                 let accepted = turn.reward > 0.0;
-                if !accepted && !(turn.complained && count_complaints) {
+                if !(accepted || turn.complained) {
                     continue;
                 }
                 let Some(turns) = run_before(conn, &turn)? else {
