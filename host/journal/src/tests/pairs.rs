@@ -74,20 +74,38 @@ impl Conversation {
     }
 
     fn query(&self, with_kept: bool, limit: usize, max_tokens: usize) -> Vec<PreferencePair> {
-        let query = PairQuery {
+        self.pairs_of(&PairQuery {
             with_kept,
-            owner: None,
-            since_ms: 0,
-            max_tokens,
             limit,
-            newest_complaints: 0,
-            change_complaints: 0,
-        };
-        self.journal.preference_pairs(&query).unwrap()
+            max_tokens,
+            ..every_pair()
+        })
+    }
+
+    fn pairs_of(&self, query: &PairQuery) -> Vec<PreferencePair> {
+        self.journal.preference_pairs(query).unwrap()
+    }
+
+    fn accepted(&self, query: &PairQuery) -> Vec<TurnId> {
+        let pairs = self.pairs_of(query);
+        pairs.iter().map(|pair| pair.turns.accepted).collect()
     }
 
     fn turns(&self) -> Vec<PairTurns> {
         self.pairs().into_iter().map(|pair| pair.turns).collect()
+    }
+}
+
+/// All pairs and kept replies.
+fn every_pair() -> PairQuery {
+    PairQuery {
+        with_kept: true,
+        owner: None,
+        since_ms: 0,
+        max_tokens: 100,
+        limit: 99,
+        newest_complaints: 0,
+        change_complaints: 0,
     }
 }
 
@@ -148,15 +166,10 @@ fn pairs_come_newest_first_within_the_limits() {
         "prompt and reply have four tokens"
     );
     let later = PairQuery {
-        with_kept: false,
-        owner: None,
         since_ms: 1_001,
-        max_tokens: 100,
-        limit: 9,
-        newest_complaints: 0,
-        change_complaints: 0,
+        ..every_pair()
     };
-    assert!(talk.journal.preference_pairs(&later).unwrap().is_empty());
+    assert!(talk.pairs_of(&later).is_empty());
 }
 
 #[test]
@@ -184,18 +197,11 @@ fn later_complaints_set_older_replies_aside() {
     let open = talk.turn(None);
     talk.turn(Some(open));
     talk.judge(open, -1.0);
-    let accepted = |newest_complaints| -> Vec<TurnId> {
-        let query = PairQuery {
-            with_kept: true,
-            owner: None,
-            since_ms: 0,
-            max_tokens: 100,
-            limit: 9,
+    let accepted = |newest_complaints| {
+        talk.accepted(&PairQuery {
             newest_complaints,
-            change_complaints: 0,
-        };
-        let pairs = talk.journal.preference_pairs(&query).unwrap();
-        pairs.iter().map(|pair| pair.turns.accepted).collect()
+            ..every_pair()
+        })
     };
     assert_eq!(accepted(0), [new, kept, old]);
     assert_eq!(accepted(1), []);
@@ -213,18 +219,11 @@ fn replies_from_before_a_change_of_wish_are_set_aside() {
         talk.judge(turn, reward);
         turn
     };
-    let accepted = |change_complaints| -> Vec<TurnId> {
-        let query = PairQuery {
-            with_kept: true,
-            owner: None,
-            since_ms: 0,
-            max_tokens: 100,
-            limit: 99,
-            newest_complaints: 0,
+    let accepted = |change_complaints| {
+        talk.accepted(&PairQuery {
             change_complaints,
-        };
-        let pairs = talk.journal.preference_pairs(&query).unwrap();
-        pairs.iter().map(|pair| pair.turns.accepted).collect()
+            ..every_pair()
+        })
     };
     // The wish is not followed at first, then it is.
     let [_, _, first] = talk.redo();
