@@ -1,4 +1,4 @@
-//! How a pupil perceives a reply: visible formatting, and whether the number is right.
+//! How a pupil perceives a reply: visible formatting, whether it marks an answer, and whether the number is right.
 //!
 //! This models a quick look, not a measurement: it finds what stands out, in order of salience, and does not count. The
 //! report's scorer has its own, finer rules and shares none of these.
@@ -72,9 +72,47 @@ pub(super) fn has_plausible_numbers(reply: &str, answer: i64, problem_numbers: &
     numbers.contains(&answer) && numbers.iter().all(known)
 }
 
+/// Whether the reply reads like a mark under somebody's answer: it ends in a verdict, or a sentence in the middle is one.
+pub(super) fn looks_marked(reply: &str) -> bool {
+    let lower = reply.to_lowercase();
+    let verdicts = [
+        "correct answer.",
+        "wrong answer.",
+        "this is correct",
+        "this is wrong",
+        "is correct.",
+        "is wrong.",
+        "is incorrect",
+        ". correct.",
+        ". incorrect",
+        ". wrong",
+        ". not ",
+    ];
+    verdicts.iter().any(|verdict| lower.contains(verdict))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn marks_are_seen() {
+        let cases = [
+            ("The answer is 4? 4 - 2 = 2. Correct answer.", true),
+            ("4? 4 - 2 = 2. Wrong, it is 2.", true),
+            ("You have 6. 6 + 6 = 12. Not 6.", true),
+            (
+                "The two agree, so the answer is correct. In short, it is 6.",
+                true,
+            ),
+            ("The correct answer is 12.", false),
+            ("Tom has 12 apples, because 7 and 5 make 12.", false),
+            ("", false),
+        ];
+        for (reply, expected) in cases {
+            assert_eq!(looks_marked(reply), expected, "{reply:?}");
+        }
+    }
 
     #[test]
     fn visible_formatting_is_found_in_order() {

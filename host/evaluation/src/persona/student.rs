@@ -1,12 +1,12 @@
 //! The student: brings homework and wants answers in plain prose, as a pupil would write them.
 //!
 //! The preference is never stated in advance: the model can only learn it from the student's reactions. A reply with
-//! bold, lists, titles or banners, or with a wrong number, is sent back with a request to rewrite it; a plain and
-//! correct one gets thanks.
+//! bold, lists, titles or banners, with a wrong number, or that marks an answer which nobody gave, is sent back with a
+//! request to rewrite it; a plain and correct one gets thanks.
 
 use rand_chacha::ChaCha8Rng;
 
-use super::perception::{FormattingCue, find_formatting, has_plausible_numbers};
+use super::perception::{FormattingCue, find_formatting, has_plausible_numbers, looks_marked};
 use super::reaction::{Persona, Reaction};
 use super::task::{Key, Task};
 use super::wording::{Slot, compose};
@@ -49,14 +49,17 @@ impl Persona for Student {
         };
         let cues = find_formatting(reply);
         let right = has_plausible_numbers(reply, answer, numbers);
-        if cues.is_empty() && right {
+        let marked = looks_marked(reply);
+        if cues.is_empty() && right && !marked {
             return Reaction::Content(compose(&mut rng, THANKS));
         }
         if last {
             return Reaction::GiveUp(compose(&mut rng, GIVES_UP));
         }
-        let complaint = if right {
+        let complaint = if !cues.is_empty() && right {
             formatting_complaint(&mut rng, &cues)
+        } else if cues.is_empty() && marked {
+            compose(&mut rng, &[NOT_TO_MARK, ANSWER_ONLY])
         } else if cues.is_empty() {
             result_complaint(&mut rng, answer)
         } else {
@@ -181,6 +184,18 @@ const WRONG: Slot<'_> = &[
     "no, the result is wrong.",
     "this can't be correct.",
 ];
+const NOT_TO_MARK: Slot<'_> = &[
+    "no, I didn't write an answer yet.",
+    "that's not what I asked, there is nothing to mark.",
+    "that looks like a teacher wrote it.",
+    "no, you are marking it.",
+];
+const ANSWER_ONLY: Slot<'_> = &[
+    "please just answer the question in a normal sentence.",
+    "can you write it again as my answer?",
+    "please rewrite it as an ordinary sentence.",
+    "could you redo it, the way a kid answers?",
+];
 const RECOUNT: Slot<'_> = &[
     "please try again.",
     "can you fix it and write it again?",
@@ -256,6 +271,7 @@ mod tests {
             ("**Answer: 12**", false, "rewrite"),
             ("1. Take 7\n2. Add 5\nIt is 12", false, "rewrite"),
             ("Tom has 13 apples.", false, "rewrite"),
+            ("7? 7 + 5 = 12. Correct answer.", false, "rewrite"),
             ("", false, "rewrite"),
             ("**Answer: 12**", true, "gives up"),
         ];

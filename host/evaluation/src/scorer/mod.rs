@@ -11,7 +11,7 @@
 //! - *Correctness* is 1 when the last number that the reply states, other than those of the problem,
 //!   is the right one, else 0. Ordinals of lists do not count. When the right number is itself one of the
 //!   problem's numbers, the reply must end with it or state it more often than
-//!   the problem does.
+//!   the problem does. A reply that marks an answer ("Wrong, it is 13.") is no answer and has 0: nobody gave it one.
 //!
 //! **Grading** = friendliness × specificity × truth.
 //! - *Friendliness*: 1 with a friendly word and no harsh one, else 0.
@@ -38,7 +38,7 @@ pub fn score(task: &Task, reply: &str) -> Score {
     match &task.key {
         Key::Homework { answer, numbers } => Score::new(
             plainness(reply),
-            if is_right(reply, *answer, numbers) {
+            if is_right(reply, *answer, numbers) && !marks_an_answer(reply) {
                 1.0
             } else {
                 0.0
@@ -112,6 +112,25 @@ fn is_right(reply: &str, answer: i64, problem_numbers: &[i64]) -> bool {
     ends_right && (in_reply > in_problem || stated.last().is_some_and(|v| is(v, answer)))
 }
 
+/// Whether a sentence of the reply calls an answer right or wrong. "The correct answer is 12" states one.
+fn marks_an_answer(reply: &str) -> bool {
+    reply
+        .to_lowercase()
+        .split(['.', '!', '?', '\n'])
+        .any(|sentence| {
+            let words: Vec<&str> = sentence
+                .split(|c: char| !c.is_alphanumeric())
+                .filter(|word| !word.is_empty())
+                .collect();
+            let has_digits = words
+                .iter()
+                .any(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+            let has = |list: &[&str]| words.iter().any(|word| list.contains(word));
+            let corrects = words.len() == 2 && words[0] == "not" && has_digits;
+            has(&["wrong", "incorrect"]) || corrects || (has(&["correct"]) && !has_digits)
+        })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +190,31 @@ mod tests {
             (&half, "He had 10, ate 5 and so 5 are left.", 1.0, 1.0),
             (&half, "That leaves him with 5 apples.", 1.0, 1.0),
             (&half, "He ate 5 of his 10 apples.", 1.0, 0.0),
+            (
+                &sum,
+                "The answer is 7? 7 + 5 = 12. Correct answer.",
+                1.0,
+                0.0,
+            ),
+            (
+                &sum,
+                "You have 7. 7 plus 5 makes 12. Wrong, it is 12.",
+                1.0,
+                0.0,
+            ),
+            (&sum, "7? 7 + 5 = 12. Not 12.", 1.0, 0.0),
+            (
+                &sum,
+                "7 and 5 is 12. The two agree, so the answer is correct. All in all, it is 12.",
+                1.0,
+                0.0,
+            ),
+            (
+                &sum,
+                "The correct answer is 12, because 7 and 5 make 12.",
+                1.0,
+                1.0,
+            ),
         ];
         for (task, reply, style, correctness) in cases {
             let got = score(task, reply);
