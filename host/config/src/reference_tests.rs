@@ -1,7 +1,8 @@
 //! Tests of the documentation of the configuration, and the generated reference page.
 
 use crate::file::{
-    EMBEDDED_DEFAULTS, EMBEDDED_FULL_DEFAULTS, FULL_DEFAULTS, LARGE_DEFAULTS, MIDDLE_DEFAULTS,
+    EMBEDDED_DEFAULTS, EMBEDDED_EXPERIENCE_DEFAULTS, EMBEDDED_FULL_DEFAULTS, FULL_DEFAULTS,
+    LARGE_DEFAULTS, MIDDLE_DEFAULTS,
 };
 use crate::{Config, Section, markdown};
 
@@ -45,6 +46,10 @@ text such as \"10s\", \"500ms\" or \"1h 30m\", sizes such as \"8MiB\" or \"1GiB\
         &defaults(
             "The embedded model has defaults of its own",
             EMBEDDED_DEFAULTS,
+        ),
+        &defaults(
+            "It also has this, unless `training.enabled` is false, `training.method` is another, `training.adapters` is \"user\" or `training.teacher.distillation_weight` is 0",
+            EMBEDDED_EXPERIENCE_DEFAULTS,
         ),
         &defaults(
             "Models of at least 50 million parameters, estimated from the size of the weight files, have these",

@@ -45,7 +45,7 @@ impl ExperienceMode {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExperienceOptions {
-    /// How it is used. Default `off`.
+    /// How it is used. Default `off`; `distill` for the embedded model that trains with its default method.
     pub mode: ExperienceMode,
     /// Most entries of a key, retired ones included. A further one replaces the retired entry that was not seen for longest,
     /// or else the active one. Default 32.
