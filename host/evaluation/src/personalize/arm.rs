@@ -36,19 +36,27 @@ const fn trains(name: &'static str, about: &'static str, keys: &'static [Keys]) 
     }
 }
 
+/// No experience; stated, because it is on by default for the embedded model.
+const NO_EXPERIENCE: &str = "experience.mode=off";
 /// Rewards.
-const BINARY: Keys = &["training.method=binary"];
+const BINARY: Keys = &["training.method=binary", NO_EXPERIENCE];
 /// The log-prob gap of recorded tokens to the base model that reads the hint.
-const OPD: Keys = &["training.method=opd", "training.teacher.source=reference"];
+const OPD: Keys = &[
+    "training.method=opd",
+    "training.teacher.source=reference",
+    NO_EXPERIENCE,
+];
 /// Rewards and that gap.
 const HYBRID: Keys = &[
     "training.method=hybrid",
     "training.teacher.source=reference",
+    NO_EXPERIENCE,
 ];
 /// Rewards and the gap over the top-k tokens.
 const HYBRID_TOP_K: Keys = &[
     "training.method=hybrid-topk",
     "training.teacher.source=reference",
+    NO_EXPERIENCE,
 ];
 /// Rewards and the divergence from the policy that reads the hint.
 const HYBRID_DIVERGENCE: Keys = &[
@@ -57,6 +65,7 @@ const HYBRID_DIVERGENCE: Keys = &[
     "training.teacher.top_k=20",
     "training.teacher.top_k_from=teacher",
     "training.teacher.divergence=jensen",
+    NO_EXPERIENCE,
 ];
 /// The reverse KL to the base model that reads the hint, over 64 tokens and a tail.
 const OPD_TOP_K: Keys = &[
@@ -65,6 +74,7 @@ const OPD_TOP_K: Keys = &[
     "training.teacher.top_k=64",
     "training.teacher.top_k_from=student",
     "training.teacher.divergence=reverse",
+    NO_EXPERIENCE,
 ];
 /// The reverse KL to the policy that reads its experience, over 64 tokens and a tail.
 const EXPERIENCE_TOP_K: Keys = &[
@@ -79,6 +89,7 @@ const ACCEPTED_ONLY: Keys = &[
     "training.method=hybrid",
     "training.teacher.reward_weight=0.0",
     "training.teacher.distillation_weight=0.0",
+    NO_EXPERIENCE,
 ];
 /// No few-shot distillation; stated, because it is on by default for models of some size.
 const NO_FEW_SHOT: &str = "training.few_shot.coef=0.0";
@@ -96,7 +107,7 @@ const REHEARSAL: Keys = &["training.rehearsal.enabled=true"];
 const NO_REHEARSAL: Keys = &["training.rehearsal.enabled=false"];
 
 const SPECS: &[Spec] = &[
-    frozen("control", "The frozen model", &[]),
+    frozen("control", "The frozen model", &[&[NO_EXPERIENCE]]),
     trains(
         "binary",
         "Trains on rewards only",
@@ -218,7 +229,7 @@ const SPECS: &[Spec] = &[
         ..frozen(
             "memory",
             "The frozen model with earlier corrections in the system message",
-            &[],
+            &[&[NO_EXPERIENCE]],
         )
     },
     frozen(
