@@ -15,8 +15,7 @@ use crate::sections::training::TrainableParameters;
 /// within a dozen conversations but soon loses its arithmetic, so the rate falls as replies are accepted. The teacher is
 /// the policy with the hint, compared on what it would have said. Accepted replies at a small weight teach sooner, before the
 /// formatting that is asked for is lost; at a higher weight fewer fresh tasks are as wanted. The KL penalty is k2: k3 grows
-/// with the exponential of a token's lost log-prob, so one such token would outweigh the whole batch. It and the learning rate
-/// are those at which the worst of thirty seeds of a student answers most fresh tasks as wanted.
+/// with the exponential of a token's lost log-prob, so one such token would outweigh the whole batch.
 pub(crate) const EMBEDDED_DEFAULTS: &str = r#"
 [training]
 method = "hybrid-divergence"
