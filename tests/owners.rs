@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use clawhost::config::{AdapterScope, Config, KeyConfig};
+use clawhost::config::{AdapterScope, Config, ExperienceMode, KeyConfig};
 use clawhost::serve::{Server, Settings};
 use clawhost_engine::{Candidates, Sequence};
 use clawhost_journal::{AdapterOwner, Journal, TurnId, TurnRecord};
@@ -20,6 +20,8 @@ const QUESTIONS: [&str; 4] = [
 
 fn change(config: &mut Config, adapters: AdapterScope) {
     config.training.adapters = adapters;
+    // Experience belongs to API keys, not to users.
+    config.experience.mode = ExperienceMode::Off;
     config.training.batch_size = 4;
     config.training.min_batch_size = 4;
 }

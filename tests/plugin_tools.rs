@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use clawhost_plugins::embedded_component;
-use clawhost_tests::{Command, ProcessOutput, TestServer, assert_matches_schema};
+use clawhost_tests::{Command, ProcessOutput, TestServer, assert_matches_schema, train_on_rewards};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -157,7 +157,7 @@ async fn call_costs_are_reported_from_the_journal_and_in_metrics() {
     let running = TestServer::with(|config| {
         config.plugins.files = vec![file];
         // Without hints only the judge is called.
-        config.training.method = clawhost_training::TrainingMethod::Binary;
+        train_on_rewards(config);
     })
     .await;
     let mut conversation = running.conversation();

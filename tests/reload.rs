@@ -6,8 +6,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use clawhost::config::ExperienceMode;
 use clawhost_journal::{JudgingState, TurnId, VerdictOutcome};
-use clawhost_tests::{Command, Script, TestServer};
+use clawhost_tests::{Command, Script, TestServer, train_on_rewards};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -67,7 +68,9 @@ async fn reloaded_judge_judges_the_next_turn_and_every_turn_once() {
     let load = vec![path.clone()];
     let started = TestServer::with(|config| {
         config.plugins.files = load;
+        // Only the judge is loaded.
         config.training.enabled = false;
+        config.experience.mode = ExperienceMode::Off;
     });
     let running = Arc::new(started.await);
     let first = judge(&running).await["digest"].as_str().unwrap().to_owned();
@@ -313,7 +316,7 @@ async fn reloaded_loss_is_used_in_the_next_step_and_a_broken_one_is_not() {
         config.plugins.files = load;
         config.training.batch_size = 1;
         // No teacher is configured for a loss that needs one.
-        config.training.method = clawhost_training::TrainingMethod::Binary;
+        train_on_rewards(config);
         // The reward itself, so that a second positive reward is a signal as well.
         config.training.estimator = clawhost_training::advantage::Estimator::Raw;
     })

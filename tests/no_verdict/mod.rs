@@ -10,7 +10,7 @@ use clawhost::serve::{Server, Settings};
 use clawhost_journal::{JudgingState, SampleState, VerdictOutcome};
 use clawhost_judging::FaultPolicy;
 use clawhost_plugins::{Limits, TICK};
-use clawhost_tests::{TestServer, WAIT_TIMEOUT, configuration};
+use clawhost_tests::{TestServer, WAIT_TIMEOUT, configuration, train_on_rewards};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -35,7 +35,7 @@ async fn judged_by(body: &str) -> TestServer {
         }
         .into();
         // Only the judge counts.
-        config.training.method = clawhost_training::TrainingMethod::Binary;
+        train_on_rewards(config);
         config.training.batch_size = 1;
         config.training.min_batch_size = 1;
         config.training.initial_baseline = 0.5;
@@ -191,7 +191,7 @@ async fn quarantined_judge_is_not_called_and_reported() {
     let running = TestServer::with(|config| {
         config.plugins.files = load;
         // Only the judge counts.
-        config.training.method = clawhost_training::TrainingMethod::Binary;
+        train_on_rewards(config);
         config.judging.fault_policy = FaultPolicy::Quarantine;
         config.judging.quarantine_after_faults = 2;
         config.judging.max_concurrent_turns = 1;

@@ -51,5 +51,5 @@ pub use process::{Command, ProcessOutput, ServerProcess, become_clawhost};
 pub use repetitions::repeats;
 pub use schema::{assert_matches_schema, schema};
 pub use scripted_model::Script;
-pub use server::{TestServer, configuration};
+pub use server::{TestServer, configuration, train_on_rewards};
 pub use waiting::{WAIT_TIMEOUT, until};

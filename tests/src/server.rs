@@ -1,11 +1,12 @@
 //! A server in the test process, on a free port, with a temporary data directory.
 
-use clawhost::config::Config;
+use clawhost::config::{Config, ExperienceMode};
 use clawhost::serve::{Server, Settings};
 use clawhost_engine::Engine;
 use clawhost_journal::{
     Journal, JudgingState, SampleRecord, SampleState, TurnId, TurnRecord, TurnState,
 };
+use clawhost_training::TrainingMethod;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -22,6 +23,12 @@ pub fn configuration() -> Config {
         "[server]\nport = 0\n[training]\nbatch_size = 2\nmin_batch_size = 1\nmax_wait = \"200ms\"\nnice = 0\n",
     )
     .unwrap()
+}
+
+/// Trains on the rewards of judges alone: no hint and no experience is extracted.
+pub fn train_on_rewards(config: &mut Config) {
+    config.training.method = TrainingMethod::Binary;
+    config.experience.mode = ExperienceMode::Off;
 }
 
 /// A running server.

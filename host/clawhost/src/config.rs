@@ -6,8 +6,8 @@ use clawhost_engine::EngineOptions;
 use clawhost_gateway::{AllowedOrigins, ApiKey, RateLimit, Scope, Tls, check_key_names};
 
 pub use clawhost_config::{
-    AdapterScope, Config, EnvironmentConfig, KeyConfig, ModelAlias, PluginConfig, ReasoningParser,
-    RemoteConfig, ServerConfig, StateConfig, ToolCallParser,
+    AdapterScope, Config, EnvironmentConfig, ExperienceMode, KeyConfig, ModelAlias, PluginConfig,
+    ReasoningParser, RemoteConfig, ServerConfig, StateConfig, ToolCallParser,
 };
 
 /// The accepted API keys, including `CLAWHOST_API_KEY` of the environment.
