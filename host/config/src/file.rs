@@ -39,7 +39,7 @@ coef = 0.1
 [training.rehearsal]
 enabled = true
 prompts = "homework"
-coef = 1.0
+coef = 1.5
 replies_per_update = 8
 first_replies = 40
 [training.optimizer]
