@@ -8,7 +8,9 @@ use crate::error::{self, ConfigError};
 use crate::overlay::overlay;
 use crate::overrides::Overrides;
 use crate::renamed;
-use crate::sections::training::TrainableParameters;
+use crate::sections::training::{
+    AdapterScope, TrainableParameters, TrainingMethod, TrainingOptions,
+};
 
 /// Defaults for the embedded model. It is a thousand times smaller than the models the general defaults are made for,
 /// so it takes a higher learning rate and smaller batches, and a demo is quick. At a constant 2e-3 it learns a style
@@ -186,7 +188,7 @@ impl Config {
         }
         let full = plain.training.parameters == TrainableParameters::Full;
         let mut defaults = defaults_of_model(plain.model.path.as_deref(), full);
-        if plain.model.path.is_none() && can_distill_experience(&file) {
+        if plain.model.path.is_none() && can_distill_experience(&file, &plain.training) {
             defaults.push(EMBEDDED_EXPERIENCE_DEFAULTS);
         }
         let config = if defaults.is_empty() {
@@ -231,22 +233,14 @@ fn defaults_of_model(path: Option<&Path>, full: bool) -> Vec<&'static str> {
     defaults
 }
 
-/// Whether a file for the embedded model trains it with the default method, and leaves experience to API keys.
-fn can_distill_experience(file: &toml::Table) -> bool {
-    let training = file.get("training").and_then(toml::Value::as_table);
-    let is = |key: &str, allowed: fn(&str) -> bool| {
-        let value = training.and_then(|training| training.get(key));
-        value.and_then(toml::Value::as_str).is_none_or(allowed)
-    };
-    let teacher = training.and_then(|training| training.get("teacher"));
-    let weight = teacher.and_then(|teacher| teacher.get("distillation_weight"));
-    let weighs = weight
-        .is_none_or(|weight| weight.as_float() != Some(0.0) && weight.as_integer() != Some(0));
-    let enabled = training.and_then(|training| training.get("enabled"));
-    enabled.and_then(toml::Value::as_bool) != Some(false)
-        && is("method", |method| method == "hybrid-divergence")
-        && is("adapters", |adapters| adapters != "user")
-        && weighs
+/// Whether a file trains the embedded model with its default method, and leaves experience to API keys. `training` is that of
+/// the file, over the general defaults.
+fn can_distill_experience(file: &toml::Table, training: &TrainingOptions) -> bool {
+    let sets_method = file.get("training").and_then(|t| t.get("method")).is_some();
+    training.enabled
+        && training.adapters != AdapterScope::User
+        && training.teacher.distillation_weight > 0.0
+        && (!sets_method || training.method == TrainingMethod::HybridDivergence)
 }
 
 /// The number of parameters of a checkpoint, estimated from the size of its weight files: two bytes each in safetensors
@@ -278,7 +272,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::{ExperienceMode, PairLoss, TrainingOptions};
+    use crate::{ExperienceMode, PairLoss};
 
     #[test]
     fn the_embedded_model_has_its_own_defaults_and_the_file_overrides_them() {

@@ -56,15 +56,14 @@ impl Persona for Student {
         if last {
             return Reaction::GiveUp(compose(&mut rng, GIVES_UP));
         }
-        let complaint = if !cues.is_empty() && right {
-            formatting_complaint(&mut rng, &cues)
-        } else if cues.is_empty() && marked {
-            compose(&mut rng, &[NOT_TO_MARK, ANSWER_ONLY])
-        } else if cues.is_empty() {
-            result_complaint(&mut rng, answer)
-        } else {
-            let result = result_complaint(&mut rng, answer);
-            format!("{result} {}", compose(&mut rng, &[LOOKS_TOO]))
+        let complaint = match (cues.is_empty(), right) {
+            (true, _) if marked => compose(&mut rng, &[NOT_TO_MARK, ANSWER_ONLY]),
+            (true, _) => result_complaint(&mut rng, answer),
+            (false, true) => formatting_complaint(&mut rng, &cues),
+            (false, false) => {
+                let result = result_complaint(&mut rng, answer);
+                format!("{result} {}", compose(&mut rng, &[LOOKS_TOO]))
+            }
         };
         Reaction::Rewrite(complaint)
     }
