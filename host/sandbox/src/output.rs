@@ -10,7 +10,7 @@ pub enum Exit {
     Code(i32),
     /// By a signal.
     Signal(i32),
-    /// By the host, at its time-out.
+    /// By the host, at its time-out. The process group of the command has ended with it.
     TimedOut,
     /// By the host, because the processes of the machine used more memory than the profile allows.
     OutOfMemory,

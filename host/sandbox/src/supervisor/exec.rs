@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, test_kill_process_group,
+};
 
 use super::poll::Poller;
 use super::{Operation, Stop, Supervisor, spawn};
@@ -21,6 +23,10 @@ use crate::protocol::Reply;
 const READ: usize = 64 << 10;
 /// Most reads of one stream after the command has ended. Processes that it left behind may go on writing.
 const LAST_READS: usize = 32;
+/// Longest wait for the processes of a killed group to end. A killed process ends when it is next scheduled.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time between two looks at a killed group, of which this process is not the parent.
+const KILL_INTERVAL: Duration = Duration::from_millis(1);
 /// Environment of every command.
 const ENVIRONMENT: [(&str, &str); 6] = [
     ("PATH", "/usr/local/bin:/usr/bin:/bin"),
@@ -47,8 +53,7 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn new(child: Child) -> io::Result<Self> {
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| io::Error::other("invalid process id"))?;
+        let pid = process_id(&child).ok_or_else(|| io::Error::other("invalid process id"))?;
         Ok(Self {
             pidfd: pidfd_open(pid, PidfdFlags::empty())?,
             child,
@@ -57,8 +62,7 @@ impl Running {
 
     /// Kills the process group. The command must not have been waited for.
     fn kill(&mut self) {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        if let Some(pid) = pid {
+        if let Some(pid) = process_id(&self.child) {
             // The group may have ended. Its id is not another's, because the child was not waited for.
             let _ = kill_process_group(pid, Signal::KILL);
         }
@@ -72,6 +76,11 @@ impl Drop for Running {
             let _ = self.child.wait();
         }
     }
+}
+
+/// The id of the process and of the group that it leads.
+fn process_id(child: &Child) -> Option<Pid> {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw)
 }
 
 /// The exit that the kernel reports.
@@ -175,6 +184,9 @@ impl Supervisor {
             }
             if ready.ready(ended) {
                 let status = running.child.wait()?;
+                if killed.is_some() {
+                    self.await_group_end(running)?;
+                }
                 return Ok(killed.unwrap_or_else(|| exit_of(status)));
             }
             if self.enforce_memory() {
@@ -185,6 +197,19 @@ impl Supervisor {
                 killed = Some(Exit::TimedOut);
             }
         }
+    }
+
+    /// Waits until the processes of a killed command have ended too, so that they take nothing from the limits of the next
+    /// one. The command itself must have been waited for: it would count until then.
+    fn await_group_end(&mut self, running: &Running) -> Result<(), Stop> {
+        let until = Instant::now() + KILL_TIMEOUT;
+        while let Some(group) = process_id(&running.child)
+            && test_kill_process_group(group).is_ok()
+            && Instant::now() < until
+        {
+            self.wait(Poller::default(), Instant::now() + KILL_INTERVAL)?;
+        }
+        Ok(())
     }
 
     /// Waits until the command has ended, or kills it.
