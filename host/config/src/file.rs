@@ -28,20 +28,19 @@ num_epochs = 3
 baseline_rate = 0.3
 [training.teacher]
 source = "policy"
-reward_weight = 0.5
 top_k = 20
 top_k_from = "teacher"
 divergence = "jensen"
 [training.loss]
 kl_estimator = "k2"
-kl_coef = 0.02
+kl_coef = 0.05
 [training.pairs]
 loss = "sft"
 coef = 0.1
 [training.rehearsal]
 enabled = true
 prompts = "homework"
-coef = 1.5
+coef = 0.75
 replies_per_update = 8
 first_replies = 40
 [training.optimizer]

@@ -22,7 +22,7 @@ use clawhost_journal::{
 };
 use serde_json::Value;
 
-use crate::auxiliary::{AuxiliaryMaterial, TermCache, experience, feedback};
+use crate::auxiliary::{AuxiliaryMaterial, TermCache, asked, experience, feedback};
 use crate::batch::Batch;
 use crate::checkpoint::Checkpoints;
 use crate::component::{Components, StepComponents};
@@ -591,6 +591,7 @@ impl Trainer {
         )?;
         if let Some(rehearsal) = &mut self.rehearsal {
             let feedback = feedback(journal, &batch.chosen, &material.pairs)?;
+            let asked = asked(journal, &batch.chosen, &material.pairs)?;
             let experience = experience(journal, &batch.chosen)?;
             let policy = match options.rehearsal.policy_replies {
                 0 => None,
@@ -600,6 +601,7 @@ impl Trainer {
                 version,
                 policy: policy.as_ref(),
                 feedback: &feedback,
+                asked: &asked,
                 experience: &experience,
             };
             material.rehearsal = Some(rehearsal.prepare(engine, options, &step, &self.stop)?);

@@ -1,5 +1,6 @@
 //! What users said, as rehearsal needs it: about rejected replies, which decides what prompts are contrary to what is being
-//! learned, and as experience in the prompts of the samples.
+//! learned; at the start of conversations, which decides what the user asks about; and as experience in the prompts of the
+//! samples.
 
 use std::collections::BTreeSet;
 
@@ -36,6 +37,26 @@ pub(crate) fn feedback(
         );
     }
     Ok(texts)
+}
+
+/// The first messages of users in the prompts of the samples and of the pairs, each once.
+pub(crate) fn asked(
+    journal: &Journal,
+    chosen: &[BatchSample],
+    pairs: &[PreferencePair],
+) -> Result<Vec<String>, JournalError> {
+    let of_pairs = pairs.iter().map(|pair| pair.turns.accepted);
+    let turns = chosen.iter().map(|chosen| chosen.sample.turn);
+    let mut texts = BTreeSet::new();
+    for turn in turns.chain(of_pairs) {
+        let messages = journal.prompt_inputs(turn)?.map(|request| request.messages);
+        let first = messages
+            .into_iter()
+            .flatten()
+            .find(|message| message.role() == Role::User);
+        texts.extend(first.map(|message| message.text()));
+    }
+    Ok(texts.into_iter().collect())
 }
 
 /// The texts of experience that the prompts of the samples have, each once.

@@ -26,7 +26,7 @@ use crate::rehearsal::{RehearsedReply, share_of};
 use crate::shuffle::numbered_permutation;
 use crate::update_task::{UpdateError, UpdateTask};
 
-pub(crate) use feedback::{experience, feedback};
+pub(crate) use feedback::{asked, experience, feedback};
 pub(crate) use material::{AuxiliaryMaterial, max_sample_tokens};
 pub(crate) use report::AuxiliaryReport;
 pub(crate) use terms::TermCache;

@@ -4,7 +4,7 @@
 //! The base model replies to each prompt once, through the engine and behind all other requests; the replies are kept in
 //! the data directory. How many prompts a step uses is a function of the version that it makes, and which ones a function of
 //! the feedback in the journal: explicit requests for the opposite of what it asks for come first, since these are what a
-//! wish that is learned too widely breaks. The policy replies to some of these anew before each step: on-policy distillation
+//! wish that is learned too widely breaks; a section about a subject is left out while the user asks about it. The policy replies to some of these anew before each step: on-policy distillation
 //! (Agarwal et al. 2024, arXiv 2306.13649) corrects what the policy begins to say and the base model seldom would. This module
 //! computes no loss.
 
@@ -23,8 +23,8 @@ use crate::generated_replies::{GeneratedReply, RenderedPrompt, generate_replies,
 use crate::shuffle::{numbered_permutation, permutation};
 use cache::ReplyCache;
 use clawhost_config::TrainingOptions;
-use prompts::PromptSet;
 pub(crate) use prompts::questions;
+use prompts::{PromptSet, PromptUse};
 
 /// One prompt in this many is held out from training.
 const HELD_OUT_EVERY: usize = 8;
@@ -65,6 +65,8 @@ pub(crate) struct RehearsalStep<'a> {
     pub(crate) policy: Option<&'a LoadedVersion>,
     /// What the user asks for.
     pub(crate) feedback: &'a [String],
+    /// What the user's conversations begin with.
+    pub(crate) asked: &'a [String],
     /// Texts that take turns in the system messages of the prompts.
     pub(crate) experience: &'a [String],
 }
@@ -119,16 +121,16 @@ impl Rehearsal {
     ) -> Result<RehearsalSet, TrainingError> {
         let version = step.version;
         let rehearsal = &options.rehearsal;
-        let active = self.set.contrary_sections(step.feedback);
+        let uses = self.set.uses(step.feedback, step.asked);
         let steps = usize::try_from(version.saturating_sub(1)).unwrap_or(usize::MAX);
         let count = steps
             .saturating_mul(rehearsal.new_replies)
             .saturating_add(rehearsal.first_replies);
-        let train = self.select(engine, options, &active, false, count);
+        let train = self.select(engine, options, &uses, false, count);
         // A limit needs the divergence of each version.
         let scores = rehearsal.max_kl > 0.0 || version.is_multiple_of(rehearsal.report_every);
         let count = if scores { rehearsal.held_out } else { 0 };
-        let held_out = self.select(engine, options, &active, true, count);
+        let held_out = self.select(engine, options, &uses, true, count);
         let missing: Vec<&RenderedPrompt> = train
             .prompts
             .iter()
@@ -189,25 +191,22 @@ impl Rehearsal {
         &self,
         engine: &Engine,
         options: &TrainingOptions,
-        active: &[bool],
+        uses: &[PromptUse],
         held_out: bool,
         count: usize,
     ) -> Selected {
         let is_held_out = |index: usize| index % HELD_OUT_EVERY == HELD_OUT_EVERY - 1;
-        let texts = |contrary: bool| {
-            let wanted = move |index: &&usize| {
-                let prompt = &self.set.prompts[**index];
-                let is_contrary = prompt.section.is_some_and(|section| active[section]);
-                let used = is_contrary || !prompt.generated;
-                used && is_contrary == contrary && is_held_out(**index) == held_out
-            };
+        let texts = |of: PromptUse| {
+            let wanted =
+                move |index: &&usize| uses[**index] == of && is_held_out(**index) == held_out;
             let order = self.order.iter().filter(wanted);
             order.map(|index| self.set.prompts[*index].text.as_str())
         };
         let wanted = share_of(count, options.rehearsal.contrary_share);
-        let mut prompts = render_all(engine, options, texts(true), wanted);
+        let mut prompts = render_all(engine, options, texts(PromptUse::Contrary), wanted);
         let contrary = prompts.len();
-        prompts.extend(render_all(engine, options, texts(false), count - contrary));
+        let unrelated = texts(PromptUse::Unrelated);
+        prompts.extend(render_all(engine, options, unrelated, count - contrary));
         Selected { prompts, contrary }
     }
 }

@@ -1,21 +1,51 @@
 //! The rehearsal prompts: built-in ones, or a file of the operator. Some belong to sections that are contrary to certain
-//! feedback: they explicitly ask for the opposite of what it asks for.
+//! feedback: they explicitly ask for the opposite of what it asks for. Others belong to sections that are left out when the
+//! user asks about their subject.
 
 use clawhost_config::{RehearsalOptions, RehearsalPrompts};
 
 use crate::error::TrainingError;
 
-/// Begins a section of a file.
+/// Each begins a section of a file.
 const CONTRARY: &str = "# contrary to:";
+const UNLESS: &str = "# unless asked about:";
 
 /// A prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RehearsalPrompt {
     pub(super) text: String,
-    /// Index of its section; none for a prompt that is contrary to nothing.
+    /// Index of its section; none for a prompt that is rehearsed whatever the user says.
     pub(super) section: Option<usize>,
     /// Whether it is a question with a request of the section. Such prompts are used only for contrary feedback.
     pub(super) generated: bool,
+}
+
+/// What decides whether the prompts of a section are rehearsed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SectionKind {
+    /// They are contrary to feedback with one of the section's words.
+    Contrary,
+    /// They are left out while the user asks about one of the words.
+    Unless,
+}
+
+/// Prompts with the same words.
+#[derive(Debug, Clone)]
+struct Section {
+    kind: SectionKind,
+    /// Words and phrases, in lower case.
+    words: Vec<String>,
+}
+
+/// How a step uses a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PromptUse {
+    /// As an explicit request for the opposite of what the feedback asks for.
+    Contrary,
+    /// As a prompt that has nothing to do with the user.
+    Unrelated,
+    /// Not at all.
+    Unused,
 }
 
 /// All prompts.
@@ -24,8 +54,7 @@ pub(super) struct PromptSet {
     pub(super) prompts: Vec<RehearsalPrompt>,
     /// The questions that the requests of sections are appended to.
     questions: Vec<String>,
-    /// The words and phrases of each section, in lower case.
-    sections: Vec<Vec<String>>,
+    sections: Vec<Section>,
 }
 
 impl PromptSet {
@@ -59,15 +88,16 @@ impl PromptSet {
         let (mut questions, mut requests): (Vec<&str>, Vec<Vec<&str>>) = Default::default();
         let mut section = None;
         for line in text.lines().map(str::trim) {
-            if let Some(words) = line.strip_prefix(CONTRARY) {
+            if let Some(begun) = Section::begun_by(line) {
                 section = Some(set.sections.len());
-                let words = words.split(',').map(|word| word.trim().to_lowercase());
-                set.sections
-                    .push(words.filter(|word| !word.is_empty()).collect());
+                set.sections.push(begun);
                 requests.push(Vec::new());
             } else if line.starts_with('#') {
                 section = None;
-            } else if let (Some(request), Some(section)) = (line.strip_prefix("+ "), section) {
+            } else if let (Some(request), Some(section)) = (
+                line.strip_prefix("+ "),
+                section.filter(|at: &usize| set.sections[*at].kind == SectionKind::Contrary),
+            ) {
                 requests[section].push(request.trim());
             } else if let Some(question) = line.strip_prefix("? ") {
                 questions.push(question.trim());
@@ -98,15 +128,52 @@ impl PromptSet {
         }
     }
 
-    /// For each section, whether it is contrary to one of these texts.
-    pub(super) fn contrary_sections(&self, feedback: &[String]) -> Vec<bool> {
-        let texts: Vec<String> = feedback.iter().map(|text| plain(text)).collect();
-        let is_contrary = |words: &Vec<String>| {
-            words
-                .iter()
-                .any(|word| texts.iter().any(|text| contains(text, word)))
+    /// How a step uses each prompt: `feedback` is what the user says about rejected replies, `asked` what their conversations
+    /// begin with.
+    pub(super) fn uses(&self, feedback: &[String], asked: &[String]) -> Vec<PromptUse> {
+        let plain_all =
+            |texts: &[String]| -> Vec<String> { texts.iter().map(|text| plain(text)).collect() };
+        let (feedback, asked) = (plain_all(feedback), plain_all(asked));
+        let of_section = |section: &Section| match section.kind {
+            SectionKind::Contrary if section.is_in(&feedback) => PromptUse::Contrary,
+            SectionKind::Unless if section.is_in(&asked) => PromptUse::Unused,
+            SectionKind::Contrary | SectionKind::Unless => PromptUse::Unrelated,
         };
-        self.sections.iter().map(is_contrary).collect()
+        let sections: Vec<PromptUse> = self.sections.iter().map(of_section).collect();
+        let of_prompt = |prompt: &RehearsalPrompt| {
+            let of_section = prompt
+                .section
+                .map_or(PromptUse::Unrelated, |at| sections[at]);
+            match of_section {
+                PromptUse::Unrelated if prompt.generated => PromptUse::Unused,
+                of_section => of_section,
+            }
+        };
+        self.prompts.iter().map(of_prompt).collect()
+    }
+}
+
+impl Section {
+    /// The section that a line of a file begins; none if it begins none.
+    fn begun_by(line: &str) -> Option<Self> {
+        let kinds = [
+            (CONTRARY, SectionKind::Contrary),
+            (UNLESS, SectionKind::Unless),
+        ];
+        let mut begun = kinds.into_iter();
+        let (kind, words) =
+            begun.find_map(|(prefix, kind)| Some((kind, line.strip_prefix(prefix)?)))?;
+        let words = words.split(',').map(|word| word.trim().to_lowercase());
+        Some(Self {
+            kind,
+            words: words.filter(|word| !word.is_empty()).collect(),
+        })
+    }
+
+    /// Whether one of these texts of [`plain`] has one of its words.
+    fn is_in(&self, texts: &[String]) -> bool {
+        let mut words = self.words.iter();
+        words.any(|word| texts.iter().any(|text| contains(text, word)))
     }
 }
 
@@ -162,6 +229,16 @@ mod tests {
             .collect()
     }
 
+    /// The prompts that are contrary to this feedback.
+    fn contrary_texts<'a>(set: &'a PromptSet, feedback: &[&str]) -> Vec<&'a str> {
+        let feedback: Vec<String> = feedback.iter().map(|text| (*text).to_owned()).collect();
+        let uses = set.uses(&feedback, &[]);
+        let used = texts(set).into_iter().zip(uses);
+        used.filter(|(_, of)| *of == PromptUse::Contrary)
+            .map(|(text, _)| text)
+            .collect()
+    }
+
     #[test]
     fn the_general_set_is_large_and_has_no_repetitions() {
         let set = general();
@@ -180,7 +257,7 @@ mod tests {
                 .prompts
                 .iter()
                 .filter(|prompt| prompt.section == Some(section));
-            assert!(own.count() >= 4, "{:?}", set.sections[section]);
+            assert!(own.count() >= 4, "{:?}", set.sections[section].words);
         }
     }
 
@@ -225,11 +302,9 @@ mod tests {
                 "Start directly with the answer.",
             ),
         ] {
-            let active = set.contrary_sections(&["Thanks.".to_owned(), feedback.to_owned()]);
-            let is_active = |prompt: &&RehearsalPrompt| prompt.section.is_some_and(|at| active[at]);
-            let mut found = set.prompts.iter().filter(is_active);
+            let found = contrary_texts(&set, &["Thanks.", feedback]);
             assert!(
-                found.any(|prompt| prompt.text.contains(contrary)),
+                found.iter().any(|text| text.contains(contrary)),
                 "{feedback}"
             );
         }
@@ -238,48 +313,78 @@ mod tests {
             "Why does it raise ValueError?",
             "Shortly after, it failed.",
         ] {
-            let active = set.contrary_sections(&[neutral.to_owned()]);
-            assert!(!active.contains(&true), "{neutral}");
+            assert!(contrary_texts(&set, &[neutral]).is_empty(), "{neutral}");
         }
+    }
+
+    fn homework() -> PromptSet {
+        PromptSet::load(&RehearsalOptions {
+            prompts: RehearsalPrompts::Homework,
+            ..RehearsalOptions::default()
+        })
+        .unwrap()
     }
 
     #[test]
     fn the_homework_set_asks_for_formats_when_plain_text_is_wanted() {
-        let set = PromptSet::load(&RehearsalOptions {
-            prompts: RehearsalPrompts::Homework,
-            ..RehearsalOptions::default()
-        })
-        .unwrap();
-        let contrary = set.prompts.iter().filter(|prompt| prompt.section.is_some());
-        assert!(contrary.clone().all(|prompt| prompt.generated));
-        assert!(contrary.count() >= 20);
+        let set = homework();
+        assert!(set.prompts.iter().filter(|prompt| prompt.generated).count() >= 20);
         for (feedback, expected) in [
             ("Please rewrite it in plain sentences.", true),
             ("That looks like AI wrote it.", true),
             ("Please be kinder to the child.", false),
             ("Great, thanks!", false),
         ] {
-            let active = set.contrary_sections(&[feedback.to_owned()]);
-            assert_eq!(active, [expected], "{feedback}");
+            assert_eq!(
+                !contrary_texts(&set, &[feedback]).is_empty(),
+                expected,
+                "{feedback}"
+            );
         }
     }
 
     #[test]
+    fn the_homework_set_keeps_marking_as_it_is_unless_that_is_what_the_user_brings() {
+        let set = homework();
+        let sum = "Hi, can you help me? Ravi has 5 coins and finds 4 more. How many are there now?";
+        let sheet = "Please write a comment for this pupil. Task: 5 + 4 = ? Answer: 8";
+        let marking = |asked: &[&str]| {
+            let asked: Vec<String> = asked.iter().map(|text| (*text).to_owned()).collect();
+            let uses = set.uses(&[], &asked);
+            let used = set.prompts.iter().zip(uses);
+            used.filter(|(prompt, of)| {
+                *of == PromptUse::Unrelated && prompt.text.contains("mark it")
+            })
+            .count()
+        };
+        assert!(marking(&[]) >= 2 && marking(&[]) == marking(&[sum, sum]));
+        assert_eq!(marking(&[sum, sheet]), 0);
+    }
+
+    #[test]
     fn requests_of_a_section_are_appended_to_questions() {
-        let text = "# any\n? What is it?\n? Why?\n? How?\n# contrary to: short, Too Long\nA long text.\n+ At length.\n+ In full.\n# rest\nTell me.\n";
+        let text = "# any\n? What is it?\n? Why?\n? How?\n# contrary to: short, Too Long\nA long text.\n+ At length.\n+ In full.\n# unless asked about: tea\nMake tea.\n# rest\nTell me.\n";
         let set = PromptSet::parse(text);
         let expected = [
             "A long text.",
+            "Make tea.",
             "Tell me.",
             "What is it? At length.",
             "Why? In full.",
             "How? At length.",
         ];
         assert_eq!(texts(&set), expected);
-        let sections: Vec<bool> = set.prompts.iter().map(|p| p.section.is_some()).collect();
-        assert_eq!(sections, [true, false, true, true, true]);
-        assert_eq!(set.contrary_sections(&["too  long!".to_owned()]), [true]);
-        assert_eq!(set.contrary_sections(&[]), [false]);
+        let uses =
+            |feedback: &str, asked: &str| set.uses(&[feedback.to_owned()], &[asked.to_owned()]);
+        use PromptUse::{Contrary, Unrelated, Unused};
+        assert_eq!(
+            uses("too  long!", "Is tea hot?"),
+            [Contrary, Unused, Unrelated, Contrary, Contrary, Contrary]
+        );
+        assert_eq!(
+            uses("", "A team?"),
+            [Unrelated, Unrelated, Unrelated, Unused, Unused, Unused]
+        );
         assert_eq!(set.questions, ["What is it?", "Why?", "How?"]);
     }
 

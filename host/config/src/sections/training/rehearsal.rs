@@ -48,7 +48,9 @@ pub struct RehearsalOptions {
     /// A file with a prompt per line instead of built-in prompts; empty lines and lines that start with `#` are skipped. The
     /// prompts after a line `# contrary to: short, brief, too long`, up to the next line with `#`, ask for the opposite of
     /// feedback with one of these words or phrases. There, `+ Go into depth.` is a request that is appended to questions,
-    /// which are lines such as `? How does a lock work?` and no prompts by themselves.
+    /// which are lines such as `? How does a lock work?` and no prompts by themselves. The prompts after a line
+    /// `# unless asked about: invoice, receipt` are left out once the user's conversations begin with one of these words or
+    /// phrases: a wish is about what the user asks about, and what the model does elsewhere stays.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompts_file: Option<PathBuf>,
     /// Replies that the base model gives before the first step. Default 16.
