@@ -28,6 +28,7 @@ num_epochs = 3
 baseline_rate = 0.3
 [training.teacher]
 source = "policy"
+reward_weight = 0.5
 top_k = 20
 top_k_from = "teacher"
 divergence = "jensen"

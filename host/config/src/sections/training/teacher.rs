@@ -166,7 +166,7 @@ pub struct TeacherOptions {
     pub max_hints: usize,
     /// Text before a hint in the prompt; marker and hint form their own paragraph. Default "[user's hint]".
     pub hint_marker: String,
-    /// Factor on advantages from rewards. Default 1; 0.3 for models of at least 50 million
+    /// Factor on advantages from rewards. Default 1; 0.5 for the embedded model, 0.3 for models of at least 50 million
     /// parameters.
     pub reward_weight: f64,
     /// Factor on the distillation signal. If this and `reward_weight` are 0, samples do not train and the teacher is not
