@@ -8,7 +8,7 @@ use clawhost_journal::{
 };
 use clawhost_plugins::{Grants, HostOptions, PluginHost, PluginHostConfig, Profile};
 
-use super::fixture::{Fixture, options};
+use super::fixture::{Fixture, letters, options};
 use crate::component::{ComponentOptions, Components};
 use crate::trainer::Trainer;
 use clawhost_config::{
@@ -402,6 +402,27 @@ fn rehearsal_asks_for_the_opposite_of_what_is_learned() {
     let (pairs, rehearsal) = (norm("pairs"), norm("rehearsal"));
     assert!(pairs > 0.0 && rehearsal > 0.0, "{pairs} {rehearsal}");
     assert!(rehearsal > 1e-3 * pairs, "{pairs} {rehearsal}");
+}
+
+#[test]
+fn rehearsal_leaves_out_what_the_user_asks_about() {
+    let replies = |subject: &str| {
+        let mut fixture = Fixture::new();
+        fixture.redo();
+        let mut options = with_rehearsal(&fixture, pairs_only(PairLoss::Dpo));
+        let section = format!("# unless asked about: {subject}\nxw\nwvu\nuts\nsrq\nqpo\nonm\n");
+        let file = fixture.data().join("prompts.txt");
+        std::fs::write(&file, section + "#\nghij\nhijk\n").unwrap();
+        options.rehearsal.first_replies = 8;
+        let step = fixture.trainer(&options).step(10).unwrap().unwrap();
+        assert_eq!(step.outcome, StepOutcome::Published, "{:?}", step.reason);
+        step.metrics["rehearsal"]["replies"].as_u64().unwrap()
+    };
+    // One of the eight prompts is held out.
+    assert_eq!(replies("something else"), 7);
+    assert!(replies(&letters(&PROMPT)) <= 2);
+    // The complaint is not what the conversation began with.
+    assert_eq!(replies("shorter"), 7);
 }
 
 /// Options with which the policy replies to three prompts that are contrary to "shorter".
