@@ -4,8 +4,9 @@
 //! The base model replies to each prompt once, through the engine and behind all other requests; the replies are kept in
 //! the data directory. How many prompts a step uses is a function of the version that it makes, and which ones a function of
 //! the feedback in the journal: explicit requests for the opposite of what it asks for come first, since these are what a
-//! wish that is learned too widely breaks; a section about a subject is left out while the user asks about it. The policy replies to some of these anew before each step: on-policy distillation
-//! (Agarwal et al. 2024, arXiv 2306.13649) corrects what the policy begins to say and the base model seldom would. This module
+//! wish that is learned too widely breaks; a section about a subject is left out while the user asks about it. The policy
+//! replies to some of these requests anew before each step: on-policy distillation (Agarwal et al. 2024, arXiv 2306.13649)
+//! corrects what the policy begins to say and the base model seldom would. This module
 //! computes no loss.
 
 mod cache;
