@@ -4,7 +4,7 @@
 //! The base model replies to each prompt once, through the engine and behind all other requests; the replies are kept in
 //! the data directory. How many prompts a step uses is a function of the version that it makes, and which ones a function of
 //! the feedback in the journal: explicit requests for the opposite of what it asks for come first, since these are what a
-//! wish that is learned too widely breaks; a section about a subject is left out while the user asks about it. The policy
+//! wish that is learned too widely breaks; a section about a topic is skipped while the user asks about it. The policy
 //! replies to some of these requests anew before each step: on-policy distillation (Agarwal et al. 2024, arXiv 2306.13649)
 //! corrects what the policy begins to say and the base model seldom would. This module
 //! computes no loss.
@@ -66,7 +66,7 @@ pub(crate) struct RehearsalStep<'a> {
     pub(crate) policy: Option<&'a LoadedVersion>,
     /// What the user asks for.
     pub(crate) feedback: &'a [String],
-    /// What the user's conversations begin with.
+    /// The first user messages of the conversations in the batch and its pairs.
     pub(crate) asked: &'a [String],
     /// Texts that take turns in the system messages of the prompts.
     pub(crate) experience: &'a [String],

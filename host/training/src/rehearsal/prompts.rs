@@ -1,6 +1,6 @@
 //! The rehearsal prompts: built-in ones, or a file of the operator. Some belong to sections that are contrary to certain
-//! feedback: they explicitly ask for the opposite of what it asks for. Others belong to sections that are left out when the
-//! user asks about their subject.
+//! feedback: they explicitly ask for the opposite of what it asks for. Others belong to sections that are skipped when the
+//! user asks about their topic.
 
 use clawhost_config::{RehearsalOptions, RehearsalPrompts};
 
@@ -25,7 +25,7 @@ pub(super) struct RehearsalPrompt {
 enum SectionKind {
     /// They are contrary to feedback with one of the section's words.
     Contrary,
-    /// They are left out while the user asks about one of the words.
+    /// They are skipped if a conversation's first user message contains one of the section's words.
     Unless,
 }
 
@@ -128,8 +128,8 @@ impl PromptSet {
         }
     }
 
-    /// How a step uses each prompt: `feedback` is what the user says about rejected replies, `asked` what their conversations
-    /// begin with.
+    /// How a step uses each prompt: `feedback` is what the user says about rejected replies, `asked` the first user
+    /// messages of their conversations.
     pub(super) fn uses(&self, feedback: &[String], asked: &[String]) -> Vec<PromptUse> {
         let plain_all =
             |texts: &[String]| -> Vec<String> { texts.iter().map(|text| plain(text)).collect() };

@@ -49,8 +49,8 @@ pub struct RehearsalOptions {
     /// prompts after a line `# contrary to: short, brief, too long`, up to the next line with `#`, ask for the opposite of
     /// feedback with one of these words or phrases. There, `+ Go into depth.` is a request that is appended to questions,
     /// which are lines such as `? How does a lock work?` and no prompts by themselves. The prompts after a line
-    /// `# unless asked about: invoice, receipt` are left out once the user's conversations begin with one of these words or
-    /// phrases: a wish is about what the user asks about, and what the model does elsewhere stays.
+    /// `# unless asked about: invoice, receipt` are skipped once the first user message of a conversation in the batch or its
+    /// pairs contains one of these words or phrases, so that training on other topics does not change this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompts_file: Option<PathBuf>,
     /// Replies that the base model gives before the first step. Default 16.
